@@ -36,6 +36,7 @@ BEYOND: list[dict[str, Any]] = [
     {"override": {"data": 33}},
     {"override": {"pipeline": 3, "data": 11}},
     {"override": {"cuts": list(range(33))}},
+    {"override": {"inFlightCaps": [1] * 33}},
     {"override": {"cuts": list(range(11)), "data": 3}},
     {"override": {"pipeline": 256, "data": 256}},
 ]

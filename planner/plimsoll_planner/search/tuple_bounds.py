@@ -307,8 +307,12 @@ class TupleBounds(TupleContext):
         chain = self.tables.seconds(
             candidate.offer, seconds_bound, candidate.micro_batch
         )
-        count = candidate.num_micro_batches
-        return shared_bound(chain, self.placed(candidate), count)
+        count, step_s = candidate.num_micro_batches, chain.optimizer_step.sum()
+        least_s = min(
+            float(choice.end_s(np.array(0.0), np.array(step_s), seconds_bound))
+            for choice in self.choices(candidate)
+        )
+        return shared_bound(chain, self.placed(candidate), count, least_s)
 
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
         """Lower bound of the seconds that a micro-batch takes; see `periods`."""

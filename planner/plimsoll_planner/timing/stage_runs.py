@@ -216,12 +216,19 @@ def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floa
 
 
 def shared_bound(
-    chain: ChainSeconds, placed: Topology, num_micro_batches: int
+    chain: ChainSeconds,
+    placed: Topology,
+    num_micro_batches: int,
+    optimizer_s: float | None = None,
 ) -> float:
-    """All work over all cores, where ranks share cores; else 0."""
+    """All work over all cores, where ranks share cores; else 0.
+
+    `optimizer_s` are the least seconds of the step on one replica of all stages; None:
+    each replica steps on everything.
+    """
     if placed.concurrent_per_node is None:
         return 0.0
-    work = placed.mesh.data * (
-        num_micro_batches * chain.total + float(chain.optimizer_step.sum())
-    )
+    if optimizer_s is None:
+        optimizer_s = float(chain.optimizer_step.sum())
+    work = placed.mesh.data * (num_micro_batches * chain.total + optimizer_s)
     return work / (placed.concurrent_per_node * placed.num_nodes)
