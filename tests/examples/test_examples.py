@@ -237,17 +237,17 @@ def test_what_a_program_reads_holds_losses_and_proof(
 def test_the_exact_cut_differs_from_the_even_one(
     futures: dict[str, Future[Example]], tmp_path: Path
 ) -> None:
-    """18 layers: 5 and 13 fit where 9 and 9 do not."""
+    """14 layers: 5 and 9 fit where 7 and 7 do not."""
     exact = done(futures, "own-module")
     assert exact.cuts() == [0, 5]
     even = done(futures, "override")
-    assert even.cuts() == [0, 9]
+    assert even.cuts() == [0, 7]
     run = even.run.copy(tmp_path)
     tight = Example(run, run.run(*options_of("own-module")), "override")
     assert "what is fixed does not fit: rank 0, backward" in tight.message(
         ConditionType.PLANNED
     )
-    assert tight.cuts() == [0, 9]
+    assert tight.cuts() == [0, 7]
     assert tight.ended.code == ExitCode.FAILED
     assert tight.status.attempt == 1
     ending = tight.status.condition(ConditionType.SUCCEEDED)
