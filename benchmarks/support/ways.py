@@ -31,7 +31,7 @@ from plimsoll_planner.search.found import Found
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """What plans may choose besides their cuts."""
+    """Choices of a plan besides its cuts."""
 
     name: str
     fixed: dict[str, Any] = field(default_factory=dict)

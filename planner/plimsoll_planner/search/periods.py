@@ -1,4 +1,4 @@
-"""Lower bounds of the seconds that a micro-batch takes a pipeline, for many context.
+"""Lower bounds of the seconds that a micro-batch takes a pipeline, for many tuples.
 
 In: a candidate. Out: least period, so that no step of M micro-batches is shorter than M
 of them. Called by `explore` and `gaps` before the programme of a tuple.

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.plan_caps import CapSearch
 from plimsoll_planner.search.space import Candidate
@@ -125,8 +126,10 @@ class PlansWithin:
     def _stage_times(self, place: Place) -> StageTimes:
         """Expected seconds and bytes of a stage with its best option."""
         if place not in self._times:
-            stage, run, _ = place
-            self._times[place] = self.search.option_times(
-                self.candidate, stage, run, self._option(place)
+            stage, run, in_flight = place
+            one = self._option(place)
+            choice = self.search.choices(self.candidate)[one.choice].capped(in_flight)
+            self._times[place] = self.search.run_times(
+                *(self.candidate, stage, run, choice), one.added_s, Bound.EXPECTED
             )
         return self._times[place]

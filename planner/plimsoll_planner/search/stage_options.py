@@ -130,19 +130,24 @@ class StageOptions(TupleBounds):
         optimizer_s = runs.optimizer_step[run]
         return float(choice.end_s(np.array(exchange_s), optimizer_s, bound))
 
-    def option_times(
-        self, candidate: Candidate, stage: int, run: tuple[int, int], one: StageOption
+    def run_times(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        choice: StageChoice,
+        added_s: float,
+        bound: Bound,
     ) -> StageTimes:
-        """Expected seconds and bytes of a stage with one option."""
-        runs = self.tables.runs(candidate.offer, Bound.EXPECTED, candidate.micro_batch)
-        choice = self.choices(candidate)[one.choice]
-        stages = self.stage_bytes(candidate, Bound.EXPECTED, choice)
+        """Seconds and bytes of one run as a stage, if recomputing adds some seconds."""
+        runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
+        stages = self.stage_bytes(candidate, bound, choice)
         return StageTimes(
             forward_s=float(runs.forward[run]),
-            backward_s=float(runs.backward[run] + one.added_s),
+            backward_s=float(runs.backward[run] + added_s),
             sent_bytes=int(stages.sent[run[1]]),
-            end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
-            in_flight_cap=one.in_flight,
+            end_s=self.end_s(candidate, stage, run, choice, bound),
+            in_flight_cap=self.stage_flow(candidate, stage, choice).in_flight,
         )
 
     def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:

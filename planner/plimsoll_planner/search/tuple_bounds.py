@@ -242,7 +242,9 @@ class TupleBounds(TupleContext):
 
         Of runs that no cuts of the least step bound have, it may be a lower one.
         """
-        below_s = self.some_bound(candidate, bounds, capacity_bytes)
+        below_s = np.inf
+        if len(self.stage_caps(candidate, 0)) > 1:
+            below_s = self.some_bound(candidate, bounds, capacity_bytes)
         return self.over_choices(
             candidate,
             *(bounds, capacity_bytes),
@@ -266,8 +268,6 @@ class TupleBounds(TupleContext):
             best = self.placement(candidate.num_stages).least_largest(values)
             found = min(found, np.inf if best is None else best.value)
             part /= 2
-            if len(self.stage_caps(candidate, 0)) == 1:
-                break
         return found
 
     def over_choices(

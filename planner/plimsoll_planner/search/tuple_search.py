@@ -225,20 +225,13 @@ class TupleSearch(StageOptions):
 
     def stage_times(self, found: Found, bound: Bound) -> list[StageTimes]:
         """Seconds and bytes of every stage of a plan."""
-        candidate, b = found.candidate, found.candidate.micro_batch
-        runs = self.tables.runs(candidate.offer, bound, b)
-        added = self.tables.seconds(candidate.offer, bound, b).recompute
-        times: list[StageTimes] = []
-        for stage, run in enumerate(self.tables.runs_of(found.cuts)):
-            choice, again = found.choices[stage], found.recomputed[stage]
-            stages = self.stage_bytes(candidate, bound, choice)
-            times.append(
-                StageTimes(
-                    forward_s=float(runs.forward[run]),
-                    backward_s=float(runs.backward[run] + added[list(again)].sum()),
-                    sent_bytes=int(stages.sent[run[1]]),
-                    end_s=self.end_s(candidate, stage, run, choice, bound),
-                    in_flight_cap=self.stage_flow(candidate, stage, choice).in_flight,
-                )
+        candidate = found.candidate
+        seconds = self.tables.seconds(candidate.offer, bound, candidate.micro_batch)
+        return [
+            self.run_times(
+                *(candidate, stage, run, found.choices[stage]),
+                float(seconds.recompute[list(found.recomputed[stage])].sum()),
+                bound,
             )
-        return times
+            for stage, run in enumerate(self.tables.runs_of(found.cuts))
+        ]

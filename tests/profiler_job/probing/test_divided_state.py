@@ -1,4 +1,4 @@
-"""What slices of a layer really hold when they are stepped, against its columns."""
+"""Bytes of a layer's slices when they are stepped, against its columns."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Case:
         )
 
     def columns(self) -> DividedState:
-        """What the prober finds, on tensors without data."""
+        """Findings of the prober, on tensors without data."""
         workload = self.workload
         with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
             found = probe_state(workload, 0, bench, Divider(workload))[1].divided

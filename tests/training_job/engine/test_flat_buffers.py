@@ -89,7 +89,7 @@ def test_a_layer_that_is_too_small_stays_whole() -> None:
 
 
 def test_types_lie_apart_and_keep_their_sums() -> None:
-    """What is exchanged as one is of one type; strides stay."""
+    """Parameters that are exchanged as one are of one type; strides stay."""
     turned = nn.Parameter(torch.arange(64.0).view(4, 16).t())
     small = parameters(((64,),), BF16)
     frozen = nn.Parameter(torch.ones(99), requires_grad=False)
