@@ -57,6 +57,15 @@ class Sharding(StrEnum):
     """Optimizer state, gradients and parameters."""
 
 
+class OptimizerHome(StrEnum):
+    """Memory that the optimizer state of a rank lives in."""
+
+    DEVICE = "device"
+    HOST = "host"
+    """That of the machine: gradients go there after the last backward pass, the
+    optimizer steps there, and parameters come back."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineHoldings(Record):
     """Bytes that the engine adds to what the layers themselves need."""
@@ -88,6 +97,7 @@ class EngineCapabilities(Record):
     """Without a pipeline, P = 1."""
     shardings_with_pipeline: tuple[Sharding, ...]
     tensor_parallel: bool
+    optimizer_homes: tuple[OptimizerHome, ...] = (OptimizerHome.DEVICE,)
     max_chunks_per_rank: Count = 1
     """Runs of layers on one rank, for interleaved schedules."""
 

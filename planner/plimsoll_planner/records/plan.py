@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from plimsoll_planner.records.bounds import Bytes, Count, Currency, Index, Name, Price
 from plimsoll_planner.records.document import Document
-from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.model_profile import Fingerprint, OptimizerMode, Variant
 from plimsoll_planner.records.offer import Offer
@@ -87,6 +87,9 @@ class Stage(Record):
     variant: Variant = field(default_factory=Variant)
     data_degree: Count
     sharding: Sharding = Sharding.NONE
+    optimizer_home: OptimizerHome = OptimizerHome.DEVICE
+    host_bytes: Bytes = 0
+    """Of tensors that each rank holds in the memory of its machine, at most."""
     recomputed_layers: tuple[Index, ...] = ()
     in_flight_cap: Count
     """Most chunks of micro-batches whose activations the stage holds at a time."""
@@ -108,6 +111,8 @@ class Stage(Record):
         self.require_distinct("peaks", (peak.phase for peak in self.peaks))
         if self.sharding is not Sharding.NONE and self.data_degree == 1:
             raise self.refuse("sharding", "none, where the data degree is 1")
+        if self.host_bytes and self.optimizer_home is OptimizerHome.DEVICE:
+            raise self.refuse("host_bytes", "0, where the optimizer is on the device")
 
     def peak(self) -> PhasePeak | None:
         """The phase whose device upper bound is largest; None without a prediction."""
