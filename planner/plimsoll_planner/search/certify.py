@@ -25,7 +25,7 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.nearest_miss import memory_miss
+from plimsoll_planner.search.nearest_miss import host_miss, memory_miss
 from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
@@ -37,6 +37,7 @@ MEMORY_RULES = (
 )
 BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
+    (Binding.HOST_MEMORY, (Rule.HOST_MEMORY,)),
     (Binding.MEMORY, MEMORY_RULES),
     (Binding.GPU_LIMIT, (Rule.POD_SHAPE,)),
     (Binding.ENGINE, (Rule.ENGINE_CANNOT_RUN,)),
@@ -174,6 +175,12 @@ def nearest_miss(
     if binding is Binding.MEMORY:
         missed = [d for d in decisions if d.rule in MEMORY_RULES]
         return memory_miss(explorer.search, nearest_by_memory(explorer, missed))
+    if binding is Binding.HOST_MEMORY:
+        missed = [d for d in decisions if d.rule is Rule.HOST_MEMORY]
+        return min(
+            (host_miss(explorer.search, d.candidate) for d in missed),
+            key=lambda miss: miss.short_bytes,
+        )
     if binding is not Binding.RATE:
         return None
     slow = [d for d in decisions if d.rule is Rule.RATE_BOUND]

@@ -19,6 +19,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import least_of
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.stage_runs import end_seconds
 from plimsoll_planner.timing.stage_times import StageTimes
 
 
@@ -122,13 +123,11 @@ class StageOptions(TupleBounds):
         bound: Bound,
     ) -> float:
         """Seconds of one run as a stage after its last backward pass."""
-        stages = self.stage_bytes(candidate, bound, choice)
-        exchange_s = self.placed(candidate).exchange_s(
-            stage, int(stages.exchanged[run]), int(stages.num_exchanges[run])
-        )
+        gradients = self.gradients(candidate, bound, choice).of(run)
         runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
-        optimizer_s = runs.optimizer_step[run]
-        return float(choice.end_s(np.array(exchange_s), optimizer_s, bound))
+        spent_s = runs.optimizer_step[run], runs.host_step[run]
+        end = end_seconds(self.placed(candidate), stage, gradients, *spent_s)
+        return float(choice.end_s(end, bound))
 
     def run_times(
         self,

@@ -85,7 +85,7 @@ def offer_text(offer: Offer) -> str:
 def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
     """By what a count fails, and on which offer."""
     where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
-    if miss.binding is Binding.MEMORY:
+    if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
         needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
         return f"{where}{miss.place}: needs {at_least(needed)}, has {at_most(has)}"
     if miss.binding is Binding.RATE:

@@ -16,6 +16,10 @@ knows the FLOPs: they are assumed to be none for the lower bound, those of a pro
 matrices as large as the operator's tensors for the expected one, 16 times that for the
 upper one. No law stands behind the 16.
 
+The optimizer step on a host that nobody measured is estimated from the bytes that it
+reads and writes, and rates of memory that a rank's share of the cores may have: 1 TB/s
+for the lower bound, 20 and 5 GB/s for the others (assumptions, stated in the answer).
+
 All seconds are whole ticks (`ticks`): lower bounds are rounded down, the others up.
 """
 
@@ -37,6 +41,8 @@ from plimsoll_planner.timing.ticks import down, up
 
 Floats = NDArray[np.float64]
 EFFICIENCY = {Bound.EXPECTED: 0.6, Bound.UPPER: 0.5}
+HOST_BYTES_PER_S = {Bound.LOWER: 1e12, Bound.EXPECTED: 2e10, Bound.UPPER: 5e9}
+"""Memory of a host that nobody measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -49,6 +55,8 @@ class ChainSeconds:
     recompute: Floats
     """Seconds that recomputing adds to the backward pass."""
     optimizer_step: Floats
+    host_step: Floats
+    """Of the optimizer where its state is in the memory of the host."""
     is_estimated: bool
     """From counted work instead of a measurement."""
 
@@ -94,11 +102,15 @@ def measured(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainSeco
         return np.array([found[row] for row in rows])
 
     step = costs.optimizer_step_s or (0.0,) * len(costs.kind)
+    host_step = host_steps(profile, bound)
+    if costs.host_step_s is not None:
+        host_step = [rounded(seconds, bound) for seconds in costs.host_step_s]
     return ChainSeconds(
         forward=line(costs.forward),
         backward=line(costs.backward),
         recompute=line(costs.recompute),
         optimizer_step=np.array([rounded(step[row], bound) for row in rows]),
+        host_step=np.array([host_step[row] for row in rows]),
         is_estimated=False,
     )
 
@@ -138,7 +150,7 @@ def estimated(
             ]
         )
 
-    forward = work(costs.forward_work)
+    forward, host_step = work(costs.forward_work), host_steps(profile, bound)
     return ChainSeconds(
         forward=forward,
         backward=work(costs.backward_work),
@@ -146,8 +158,16 @@ def estimated(
         optimizer_step=np.array(
             [roofline(0.0, costs.optimizer_traffic_bytes[row]) for row in rows]
         ),
+        host_step=np.array([host_step[row] for row in rows]),
         is_estimated=True,
     )
+
+
+def host_steps(profile: ModelProfile, bound: Bound) -> list[float]:
+    """Seconds of the optimizer step on a host that nobody measured, row by row."""
+    rate = HOST_BYTES_PER_S[bound]
+    traffic = profile.costs.optimizer_traffic_bytes
+    return [rounded(num_bytes / rate, bound) for num_bytes in traffic]
 
 
 def seconds_at(interval: SecondsInterval, bound: Bound) -> float:
