@@ -21,6 +21,7 @@ Reading order is import order:
     found, plans_within        plans of given cuts, within a capacity
     next_fit                   cuts and numbers in flight for a period
     tuple_search               plans of one tuple: fastest, least memory
+    host_need                  memory of the machine that a tuple lacks
     verdicts                   one tuple: fits, fails or undecided, and by which rule
     explore                    all tuples: the best first
     gaps                       how far a plan may be from the best

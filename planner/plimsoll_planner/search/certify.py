@@ -30,6 +30,7 @@ from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 from plimsoll_planner.text.explain import uncounted_text
+from plimsoll_planner.timing.chain_seconds import is_host_measured
 
 MEMORY_RULES = (
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
@@ -239,7 +240,9 @@ def currencies_text(offers: Sequence[Offer]) -> str:
     )
 
 
-def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
+def warnings_of(
+    explorer: Explorer, candidate: Candidate, plan: Found | None = None
+) -> tuple[str, ...]:
     """Warnings of an answer: assumptions that nobody measured."""
     problem = explorer.problem
     offer = problem.offers[candidate.offer]
@@ -262,6 +265,14 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
             "work and the offer's rates"
         )
         found += filter(None, [uncounted_text(problem.profile)])
+    uses_host = plan is not None and any(one.uses_host for one in plan.choices)
+    if uses_host and not is_host_measured(problem.profile, offer):
+        found.append(
+            "no measured seconds of an optimizer step on a host of "
+            f"{offer.device_product}: "
+            "estimated from the bytes that it reads and writes; profile on such a "
+            "machine with --source measured to narrow it"
+        )
     if layers := problem.profile.statistics_text:
         found.append(
             "statistics over the samples of a micro-batch decide what is trained in "

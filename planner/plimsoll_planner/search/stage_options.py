@@ -31,6 +31,8 @@ class StageOption:
     """It does not fit."""
     step_s: float
     """Step bound."""
+    end_s: float
+    """After the last backward pass."""
     peak: int
     choice: int
     """Its place."""
@@ -93,6 +95,7 @@ class StageOptions(TupleBounds):
                 StageOption(
                     exceeds=peak > capacity_bytes,
                     step_s=float(step_s[0]),
+                    end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
                     peak=peak,
                     choice=place,
                     option=option,
@@ -102,13 +105,8 @@ class StageOptions(TupleBounds):
                 )
             )
         best = min(found)
-
-        def end_s(one: StageOption) -> float:
-            choice = self.choices(candidate)[one.choice]
-            return self.end_s(candidate, stage, run, choice, Bound.EXPECTED)
-
         is_quickest = all(
-            best.added_s <= one.added_s and end_s(best) <= end_s(one)
+            best.added_s <= one.added_s and best.end_s <= one.end_s
             for one in found
             if one is not best and one.exceeds <= best.exceeds
         )
