@@ -12,6 +12,8 @@ order:
     stage               the layers of one rank
     boundaries          what passes between them
     layer_optimizer     one optimizer for each layer
+    host_link           copies between a device and the host's memory
+    host_optimizer      an optimizer in the host's memory
     collectives         exchange of slices, in place
     trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups

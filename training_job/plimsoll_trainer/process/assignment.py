@@ -96,6 +96,7 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
             end_layer=stage.chunks[0].end_layer,
             recomputed=frozenset(stage.recomputed_layers),
             sharding=stage.sharding,
+            optimizer_home=stage.optimizer_home,
             in_flight_cap=(
                 stage.in_flight_cap
                 if stage.in_flight_cap < plain_in_flight(plan, place)
