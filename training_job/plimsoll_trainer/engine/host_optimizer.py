@@ -141,6 +141,15 @@ class HostOptimizer(LayerOptimizer):
         )
 
 
+def try_on_host(make: MakeOptimizer) -> None:
+    """Step on a matrix and a vector of the host; raises what the optimizer raises."""
+    with host_memory():
+        tried = [nn.Parameter(torch.zeros(shape)) for shape in ((4, 4), (4,))]
+        for parameter in tried:
+            parameter.grad = torch.ones_like(parameter)
+        LayerOptimizer(tried, make).step(0.0)
+
+
 def choose_fused(optimizer: torch.optim.Optimizer) -> None:
     """Let groups take torch's fused step, where there is one and nobody has chosen."""
     for group in optimizer.param_groups:

@@ -39,6 +39,7 @@ from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.flat_buffers import Share
 from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
@@ -116,6 +117,14 @@ class Trainer:
             self.stage, self.part, boundaries, num_micro_batches, world, schedule
         )
         self.on_phase(Phase.BUILD)
+
+    @property
+    def host_bytes(self) -> int:
+        """Most bytes of tensors that optimizers hold on the host, once they step."""
+        layers = (layer.optimizer for layer in self.trained.values())
+        on_host = [one for one in layers if isinstance(one, HostOptimizer)]
+        cast = max((one.cast_bytes for one in on_host), default=0)
+        return sum(one.held_bytes for one in on_host) + cast
 
     def run_step(self, step: int) -> StepResult:
         """Train on the global batch of one step."""
