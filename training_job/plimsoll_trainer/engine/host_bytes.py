@@ -89,7 +89,12 @@ def owned_numbers(buffer: FlatBuffer) -> tuple[Numbers, Numbers]:
 
 
 def blocks_of(buffer: FlatBuffer, parts: Numbers) -> Iterable[int]:
-    """Yield the bytes of each piece of memory that mirrors a buffer."""
+    """Yield the bytes of each piece of memory that mirrors a buffer.
+
+    Padding alone is not mirrored.
+    """
+    if not parts:
+        return
     gradients = buffer.gradients
     yield gradients.numel() // buffer.share.num_replicas * gradients.element_size()
     yield from (count * dtype.itemsize for dtype, count in parts.items())

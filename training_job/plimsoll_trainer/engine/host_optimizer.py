@@ -50,11 +50,13 @@ class HostMirror:
         self.read_parameters()
 
     def _take(self, buffer: FlatBuffer) -> None:
-        """Make room for what is owned of a buffer."""
+        """Make room for what is owned of a buffer, unless that is padding alone."""
+        place_of = dict(buffer.owned())
+        if not place_of:
+            return
         there = buffer.gradients[buffer.own]
         gradients = self.link.empty(there.numel(), there.dtype)
         self._gradients.append((gradients, there))
-        place_of = dict(buffer.owned())
         for group in by_type(place_of):
             values = self.link.empty(sum(sizes_of(group)), group[0].dtype)
             for parameter, part in zip(group, parts_of(values, group), strict=True):

@@ -143,6 +143,7 @@ class Trainer:
             layer.begin()
         for layer in self.trained.values():
             layer.step(learning_rate_factor)
+        spread_values([one for one in self.shared if one.homes_differ])
 
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run all micro-batches; return their losses, on the last stage."""
