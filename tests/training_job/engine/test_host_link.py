@@ -49,3 +49,56 @@ def test_copies_go_both_ways_in_place() -> None:
     assert torch.equal(host, there)
     link.to_device([(host.neg_(), there)])
     assert there.tolist() == [[0, -3], [-1, -4], [-2, -5]]
+
+
+class Stream:
+    """Stands for a stream of a GPU: notes what waits for what, and when."""
+
+    def __init__(self, name: str, seen: list[str], there: torch.Tensor) -> None:
+        """Belong to a GPU that is not here."""
+        self.device = torch.device("cuda", 0)
+        self.name = name
+        self._seen, self._there = seen, there
+
+    def note(self, what: str) -> None:
+        """Note something, with what lies on the device by then."""
+        self._seen.append(f"{what} at {self._there.tolist()}")
+
+    def wait_stream(self, other: Stream) -> None:
+        """Wait for all that was asked of another stream."""
+        self.note(f"{self.name} waits for {other.name}")
+
+    def record_event(self) -> Stream:
+        """Note an event, which is this."""
+        self.note("event")
+        return self
+
+    def synchronize(self) -> None:
+        """Wait for the event."""
+        self.note("host waits")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for want of a GPU alone")
+def test_copies_of_a_gpu_wait_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the host behind what was computed, to the device before what is computed next.
+
+    No GPU is here, so streams are stand-ins, and nothing shows that copies overlap.
+    """
+    seen: list[str] = []
+    there = torch.tensor([1.0])
+    compute, own = (Stream(name, seen, there) for name in ("compute", "link"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: own)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: compute)
+    link = HostLink(torch.device("cuda", 0))
+    host = link.empty(1, torch.float32)
+    wait = link.to_host([(host, there)])
+    assert host.item() == 1.0
+    wait()
+    link.to_device([(host.add_(1), there)])
+    assert seen == [
+        "link waits for compute at [1.0]",
+        "event at [1.0]",
+        "host waits at [1.0]",
+        "compute waits for link at [2.0]",
+    ]
+    assert link.unpinned_bytes == 4

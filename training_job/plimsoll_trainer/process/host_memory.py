@@ -1,7 +1,8 @@
 """Whether this machine has the memory that optimizers on the host take.
 
 In: what the ranks of a job take, and what the kernel says is there. Out: a refusal, or
-a warning with both numbers. Called by `run` before anything is built. Ranks on one
+a warning with both numbers. Called by `run` before anything is built, and by the
+profiler where it rehearses one rank. Ranks on one
 machine, or in one pod, take from the same memory, so their needs are added up.
 """
 
@@ -42,6 +43,8 @@ class Need:
 
     machine: str
     needed_bytes: int
+    pinned_bytes: int = 0
+    """Of those, what is to be pinned."""
     free_bytes: int
 
 
@@ -60,22 +63,28 @@ def check_host_memory(
     homes = {part.optimizer_home for part in assignment.slices}
     if OptimizerHome.HOST not in homes:
         return
-    share = Share(replica=world.replica, num_replicas=world.num_replicas)
-    taken = host_bytes(workload, assignment.slices[world.stage], share)
-    is_cuda = world.device.type == "cuda"
-    need = Need(
-        machine=socket.gethostname(),
-        needed_bytes=taken.needed(is_cuda=is_cuda),
-        free_bytes=free_bytes(),
-    )
+    need = need_of(workload, assignment, world)
     require_room(control.gather(need))
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if is_cuda and is_below(limit_bytes, taken.pinned_blocks):
+    if is_below(limit_bytes, need.pinned_bytes):
         warn(
-            f"{at_least(taken.pinned_blocks)} of host memory are to be pinned, and "
+            f"{at_least(need.pinned_bytes)} of host memory are to be pinned, and "
             f"RLIMIT_MEMLOCK lets this process lock {at_most(limit_bytes)}: if a line "
             "says that they could not be, raise it (ulimit -l unlimited)"
         )
+
+
+def need_of(workload: Workload, assignment: Assignment, world: World) -> Need:
+    """Memory that this rank takes."""
+    share = Share(replica=world.replica, num_replicas=world.num_replicas)
+    taken = host_bytes(workload, assignment.slices[world.stage], share)
+    is_cuda = world.device.type == "cuda"
+    return Need(
+        machine=socket.gethostname(),
+        needed_bytes=taken.needed(is_cuda=is_cuda),
+        pinned_bytes=taken.pinned_blocks if is_cuda else 0,
+        free_bytes=free_bytes(),
+    )
 
 
 def require_room(needs: Sequence[Need]) -> None:
