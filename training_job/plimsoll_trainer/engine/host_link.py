@@ -1,0 +1,83 @@
+"""Copies between the memory of a rank's device and that of its machine.
+
+On a GPU they run on one stream of their own, in the order in which they are asked for,
+beside what the device computes:
+
+    compute   backward, norm |                     waits | next forward
+    link                     | g 1  g 2  g 3  p 1  p 2  p 3
+    CPU                          waits | step 1  step 2  step 3
+
+Memory of the host is pinned there, or copies would pass through another buffer; where
+that fails it is not, and the bytes are noted. On an emulated device a copy is a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from plimsoll_trainer.emulated.device import host_memory
+
+Pairs = Iterable[tuple[Tensor, Tensor]]
+"""(on the host, on the device), of one shape, type and order in memory: no copy needs a
+third place."""
+Wait = Callable[[], None]
+"""Waits for copies that were asked for, and for no later ones."""
+
+
+def nothing() -> None:
+    """Wait for nothing."""
+
+
+class HostLink:
+    """The link of one device, which all layers of its rank use in turn."""
+
+    def __init__(self, device: torch.device, *, pins: bool | None = None) -> None:
+        """Make the stream; memory is pinned beside a GPU, unless that is chosen."""
+        self.is_cuda = device.type == "cuda"
+        self._stream: torch.cuda.Stream | None = None
+        if self.is_cuda:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pins = self.is_cuda if pins is None else pins
+        self.unpinned_bytes = 0
+        """Of what was to be pinned and could not be."""
+
+    def empty(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Memory of the host for some numbers; those of an emulated device are not."""
+        with host_memory():
+            if self._pins and not self.unpinned_bytes:
+                try:
+                    return torch.empty(count, dtype=dtype, pin_memory=True)
+                except RuntimeError:  # CUDA's own word for it depends on the machine
+                    pass
+            made = torch.empty(count, dtype=dtype, device="cpu")
+        self.unpinned_bytes += made.nbytes if self._pins else 0
+        return made
+
+    @torch.no_grad()
+    def to_host(self, pairs: Pairs) -> Wait:
+        """Copy to the host what the device has computed by then."""
+        if self._stream is None:
+            for host, there in pairs:
+                host.copy_(there)
+            return nothing
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        with torch.cuda.stream(self._stream):
+            for host, there in pairs:
+                host.copy_(there, non_blocking=True)
+            arrived: torch.cuda.Event = self._stream.record_event()
+        return arrived.synchronize
+
+    @torch.no_grad()
+    def to_device(self, pairs: Pairs) -> None:
+        """Copy to the device, which computes nothing more before it has them."""
+        if self._stream is None:
+            for host, there in pairs:
+                there.copy_(host)
+            return
+        with torch.cuda.stream(self._stream):
+            for host, there in pairs:
+                there.copy_(host, non_blocking=True)
+        torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
