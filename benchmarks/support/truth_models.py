@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from examples import mlp, wide_layer
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.problem import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
@@ -109,6 +109,8 @@ class Arrangement:
     """Of each stage; empty: none."""
     caps: tuple[int, ...] = ()
     """Micro-batches in flight of each stage; empty: as many as the schedule has."""
+    home: OptimizerHome = OptimizerHome.DEVICE
+    """Of the optimizer of every stage."""
 
     @property
     def num_micro_batches(self) -> int:
@@ -140,6 +142,7 @@ class Arrangement:
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
             sharding=self.sharding_of(0),
+            optimizer_home=self.home,
             in_flight_caps=self.in_flight,
         )
 
@@ -150,6 +153,7 @@ class Arrangement:
             f"cuts {joined(self.cuts)} recompute {len(self.recomputed)}",
             f"in flight {joined(self.in_flight)}",
             f"sharded {joined(self.shardings) or 'none'}",
+            f"optimizer {self.home}",
         )
         return " ".join(parts)
 
@@ -163,7 +167,8 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     """Yield kinds of plans: even, uneven, replicated, recomputed, small and large.
 
     Then those whose replicas divide the optimizer state, whose stages hold fewer
-    micro-batches in flight than the schedule lets them, and both.
+    micro-batches in flight than the schedule lets them, and both; and those whose
+    optimizer is on the host, alone and with the others.
     """
     inner = tuple(range(1, num_layers - 1))
     half, last = num_layers // 2, num_layers - 1
@@ -186,3 +191,7 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     yield capped
     both = replace(capped, cuts=(0, half), replicas=2, micro_batch=1, caps=(1, 1))
     yield replace(both, shardings=(level, level))
+    host = OptimizerHome.HOST
+    yield Arrangement(cuts=(0, half), home=host)
+    yield replace(divided, home=host)
+    yield replace(capped, micro_batch=1, recomputed=inner, home=host)

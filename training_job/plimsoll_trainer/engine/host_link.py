@@ -13,6 +13,7 @@ that fails it is not, and the bytes are noted. On an emulated device a copy is a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 
 import torch
@@ -31,6 +32,13 @@ def nothing() -> None:
     """Wait for nothing."""
 
 
+def rank_threads(device: torch.device) -> int:
+    """Threads of a rank that steps on the host; beside GPUs its part of the cores."""
+    if device.type != "cuda" or "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
+    return max(len(os.sched_getaffinity(0)) // torch.cuda.device_count(), 1)
+
+
 class HostLink:
     """The link of one device, which all layers of its rank use in turn."""
 
@@ -40,6 +48,7 @@ class HostLink:
         self._stream: torch.cuda.Stream | None = None
         if self.is_cuda:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            torch.set_num_threads(rank_threads(device))
         self._pins = self.is_cuda if pins is None else pins
         self.unpinned_bytes = 0
         """Of what was to be pinned and could not be."""
