@@ -109,8 +109,8 @@ class Arrangement:
     """Of each stage; empty: none."""
     caps: tuple[int, ...] = ()
     """Micro-batches in flight of each stage; empty: as many as the schedule has."""
-    home: OptimizerHome = OptimizerHome.DEVICE
-    """Of the optimizer of every stage."""
+    homes: tuple[OptimizerHome, ...] = ()
+    """Of the optimizer of each stage; empty: its device."""
 
     @property
     def num_micro_batches(self) -> int:
@@ -128,6 +128,10 @@ class Arrangement:
         """Level of one stage."""
         return self.shardings[stage] if self.shardings else Sharding.NONE
 
+    def home_of(self, stage: int) -> OptimizerHome:
+        """Home of one stage's optimizer."""
+        return self.homes[stage] if self.homes else OptimizerHome.DEVICE
+
     @property
     def num_ranks(self) -> int:
         """G."""
@@ -142,7 +146,7 @@ class Arrangement:
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
             sharding=self.sharding_of(0),
-            optimizer_home=self.home,
+            optimizer_home=self.home_of(0),
             in_flight_caps=self.in_flight,
         )
 
@@ -153,7 +157,7 @@ class Arrangement:
             f"cuts {joined(self.cuts)} recompute {len(self.recomputed)}",
             f"in flight {joined(self.in_flight)}",
             f"sharded {joined(self.shardings) or 'none'}",
-            f"optimizer {self.home}",
+            f"optimizer {joined(self.homes) or 'device'}",
         )
         return " ".join(parts)
 
@@ -192,6 +196,6 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     both = replace(capped, cuts=(0, half), replicas=2, micro_batch=1, caps=(1, 1))
     yield replace(both, shardings=(level, level))
     host = OptimizerHome.HOST
-    yield Arrangement(cuts=(0, half), home=host)
-    yield replace(divided, home=host)
-    yield replace(capped, micro_batch=1, recomputed=inner, home=host)
+    yield Arrangement(cuts=(0, half), homes=(host, host))
+    yield replace(divided, homes=(host,))
+    yield replace(capped, micro_batch=1, recomputed=inner, homes=(host,) * 4)

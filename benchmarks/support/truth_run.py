@@ -72,7 +72,7 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
             end_layer=end,
             recomputed=frozenset(i for i in how.recomputed if first <= i < end),
             sharding=how.sharding_of(stage),
-            optimizer_home=how.home,
+            optimizer_home=how.home_of(stage),
             in_flight_cap=how.in_flight[stage],
         )
         for stage, (first, end) in enumerate(zip(how.cuts, ends, strict=True))
@@ -190,7 +190,7 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
         ),
         shardings=tuple(stage.sharding for stage in plan.stages),
         caps=tuple(stage.in_flight_cap for stage in plan.stages),
-        home=plan.stages[0].optimizer_home,
+        homes=tuple(stage.optimizer_home for stage in plan.stages),
     )
 
 
