@@ -11,7 +11,7 @@ from tests.support.enumerated_costs import Costs, Mesh
 from tests.support.enumerated_sharding import Parts
 
 COPIED = 8
-PROCESS = {"lower": 2**28, "expected": 2**31, "upper": 2**31}
+PROCESS = {"lower": 2**28, "expected": 2**29, "upper": 2**30}
 
 
 def machine_bytes(costs: Costs, parts: Parts) -> int:

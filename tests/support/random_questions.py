@@ -197,7 +197,7 @@ def hosted(question: Asked, seed: int) -> Asked:
     """
     dice = random.Random(seed)  # noqa: S311 - no secret
     every = sum(one.optimizer + 2 * one.gradients for one in question.layers)
-    room = dice.choice((2**28, 2**31)) + dice.choice((every, dice.randint(0, every)))
+    room = dice.choice((2**28, 2**30)) + dice.choice((every, dice.randint(0, every)))
     layers = [
         replace(layer, host_step_s=float(dice.randint(0, 4)))
         for layer in question.layers

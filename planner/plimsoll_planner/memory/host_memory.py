@@ -16,11 +16,22 @@ from __future__ import annotations
 
 from plimsoll_planner.memory.chain_bytes import WIDEST, Bound, Ints
 from plimsoll_planner.memory.stage_peaks import StageBytes
-from plimsoll_planner.records.model_profile import NUMBER_BYTES, Recipe
+from plimsoll_planner.records.model_profile import NUMBER_BYTES, DeviceKind, Recipe
 from plimsoll_planner.records.offer import Offer
 
-PROCESS_BYTES = {Bound.LOWER: 2**28, Bound.EXPECTED: 2**31, Bound.UPPER: 2**31}
-"""Interpreter and libraries of one rank."""
+PROCESS_BYTES = {
+    DeviceKind.EMULATED: {
+        Bound.LOWER: 2**28,
+        Bound.EXPECTED: 2**29,
+        Bound.UPPER: 2**30,
+    },
+    DeviceKind.CUDA: {
+        Bound.LOWER: 2**29,
+        Bound.EXPECTED: 2**31,
+        Bound.UPPER: 2**32,
+    },
+}
+"""Interpreter, libraries and a little data of one rank; beside a GPU not measured."""
 
 
 def copied_bytes(recipe: Recipe) -> int:
@@ -40,17 +51,22 @@ def share(offer: Offer) -> int:
 
 
 def rank_bytes(
-    stages: StageBytes, recipe: Recipe, bound: Bound, largest_layer: int
+    stages: StageBytes,
+    kind: DeviceKind,
+    recipe: Recipe,
+    bound: Bound,
+    largest_layer: int,
 ) -> Ints:
     """[A, B]: memory of the machine that one rank takes.
 
     Args:
         stages: bytes of all runs of layers.
+        kind: of the device.
         recipe: types of numbers.
         bound: which of the three numbers. The lower one has no checkpoint.
         largest_layer: numbers that the optimizer steps on in the largest layer.
     """
-    found = PROCESS_BYTES[bound] + stages.host
+    found = PROCESS_BYTES[kind][bound] + stages.host
     if bound is Bound.LOWER:
         return found
     if NUMBER_BYTES[recipe.sums_in] < WIDEST:

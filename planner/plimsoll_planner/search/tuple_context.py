@@ -205,9 +205,12 @@ class TupleContext:
 
     def host_bytes(self, bound: Bound, micro_batch: int, choice: StageChoice) -> Ints:
         """[A, B]: memory of the machine that a rank takes."""
-        stages = self.tables.stages(bound, micro_batch, choice)
+        stages, profile = (
+            self.tables.stages(bound, micro_batch, choice),
+            self.problem.profile,
+        )
         largest = int(self.tables.bytes(bound, micro_batch, choice).owned.max())
-        return rank_bytes(stages, self.problem.profile.recipe, bound, largest)
+        return rank_bytes(stages, profile.device_kind, profile.recipe, bound, largest)
 
     def stage_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
         """Flow through one stage."""

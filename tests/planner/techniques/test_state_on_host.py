@@ -15,7 +15,7 @@ from plimsoll_planner.memory.host_memory import copied_bytes, rank_bytes, share
 from plimsoll_planner.memory.stage_peaks import stage_bytes
 from plimsoll_planner.records.certificate import Binding, Rule
 from plimsoll_planner.records.engine import OptimizerHome
-from plimsoll_planner.records.model_profile import Precision, Recipe
+from plimsoll_planner.records.model_profile import DeviceKind, Precision, Recipe
 from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.records.problem import Limits, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -43,7 +43,7 @@ LAYER = Layer(
 FP32 = a_recipe(precision=Precision.FP32)
 IN_FP32 = OnHost(copied_bytes(FP32), sums_are_widest=True)
 LINK = Link(bandwidth_bytes_per_s=1024.0)
-PROCESS = 2**31
+PROCESS = 2**30
 """Upper bound of what a process takes of its machine."""
 
 
@@ -96,12 +96,15 @@ def test_what_a_rank_takes_of_its_machine() -> None:
     """Process, state, and a checkpoint of parameters and state; no less for one sum."""
     stages = stage_bytes(IN_FP32.bytes(a_chain()), holding_factors(an_engine().holds))
     kept, saved = 2 * (16 * 1024 + 4), 2 * (12 * 1024 + 4)
-    most = rank_bytes(stages, FP32, Bound.UPPER, 1024)
+    most = rank_bytes(stages, DeviceKind.EMULATED, FP32, Bound.UPPER, 1024)
     assert most[0, 2] == PROCESS + kept + saved
-    low = rank_bytes(stages, FP32, Bound.LOWER, 1024)
+    low = rank_bytes(stages, DeviceKind.EMULATED, FP32, Bound.LOWER, 1024)
     assert low[0, 2] == 2**28 + kept
     in_bf16 = replace(FP32, precision=Precision.BF16)
-    assert rank_bytes(stages, in_bf16, Bound.UPPER, 1024)[0, 2] > most[0, 2]
+    assert (
+        rank_bytes(stages, DeviceKind.EMULATED, in_bf16, Bound.UPPER, 1024)[0, 2]
+        > most[0, 2]
+    )
 
 
 def test_a_device_has_an_equal_share_of_its_machine() -> None:

@@ -9,7 +9,8 @@ pytest.importorskip("torch")
 import torch
 
 from plimsoll_trainer.emulated.device import EmulatedDevice
-from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.host_link import HostLink, made_on_host
+from plimsoll_trainer.errors import HostFullError
 from tests.support.ranks import run_on_device
 
 CPU = torch.device("cpu")
@@ -49,6 +50,16 @@ def test_copies_go_both_ways_in_place() -> None:
     assert torch.equal(host, there)
     link.to_device([(host.neg_(), there)])
     assert there.tolist() == [[0, -3], [-1, -4], [-2, -5]]
+
+
+def test_a_full_host_is_no_full_device() -> None:
+    """So nobody plans anew for a device that has enough; other errors stay."""
+    with pytest.raises(
+        HostFullError, match=r"no memory of the host is left .* tried to"
+    ):
+        HostLink(CPU).empty(2**46, torch.float32)
+    with pytest.raises(RuntimeError, match="another"), made_on_host():
+        raise RuntimeError("another")
 
 
 class Stream:

@@ -151,6 +151,12 @@ def both(case: Case) -> tuple[Run, Run]:
     return run(case, on_host=False), run(case, on_host=True)
 
 
+def warm_up(step: int) -> float:
+    """Factor on the learning rate."""
+    return (step + 1) / NUM_STEPS
+
+
+WARM_UP = ("learning_rate_factor", warm_up)
 DROPOUT, BF16 = ("dropout", 0.1), ("precision", Precision.BF16)
 BF16_SUMS = (BF16, ("gradient_precision", Precision.BF16))
 ALL = (0, 1, 2)
@@ -158,7 +164,7 @@ CASES = {
     "three stages": Case(cuts=(0, 2, 3, 5), on_host=ALL, fields=(DROPOUT,)),
     "three stages in bf16": Case(cuts=(0, 2, 3, 5), on_host=ALL, fields=(BF16,)),
     "bf16, sums too": Case(cuts=(0, 2, 5), on_host=ALL, fields=BF16_SUMS),
-    "two replicas": Case(cuts=(0, 5), replicas=2, on_host=ALL),
+    "two replicas": Case(cuts=(0, 5), replicas=2, on_host=ALL, fields=(WARM_UP,)),
     "divided by four": Case(cuts=(0, 5), replicas=4, divided=ALL, on_host=ALL),
     "one of two": Case(
         cuts=(0, 2, 5), replicas=2, divided=(1,), on_host=(1,), fields=(BF16, DROPOUT)

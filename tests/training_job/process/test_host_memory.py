@@ -112,6 +112,8 @@ def test_a_job_ends_before_it_allocates(job: Job) -> None:
     assert last["observation"]["peaks"] == []
     meminfo.write_text("MemAvailable: 4096 kB\n")
     assert try_ranks(train_with, [0, 0], meminfo, job.folder, options) == [0, 0]
+    found = [e["needed_bytes"] for e in events(job.report("report"), "host_memory")]
+    assert sorted(found) == [0, 190208]
 
 
 def test_what_is_not_pinned_is_reported_once_with_its_bytes() -> None:

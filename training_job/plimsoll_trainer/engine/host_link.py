@@ -14,12 +14,15 @@ that fails it is not, and the bytes are noted. On an emulated device a copy is a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from plimsoll_trainer.emulated.device import host_memory
+from plimsoll_trainer.errors import HostFullError, described
+from plimsoll_trainer.out_of_memory import is_out_of_memory
 
 Pairs = Iterable[tuple[Tensor, Tensor]]
 """(on the host, on the device), of one shape, type and order in memory: no copy needs a
@@ -36,7 +39,26 @@ def rank_threads(device: torch.device) -> int:
     """Threads of a rank that steps on the host; beside GPUs its part of the cores."""
     if device.type != "cuda" or "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
-    return max(len(os.sched_getaffinity(0)) // torch.cuda.device_count(), 1)
+    return max(len(os.sched_getaffinity(0)) // max(torch.cuda.device_count(), 1), 1)
+
+
+@contextmanager
+def made_on_host() -> Iterator[None]:
+    """Let tensors that are made meanwhile lie in the host's memory.
+
+    Raises:
+        HostFullError: it has no room for one; the device may have.
+    """
+    try:
+        with host_memory():
+            yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise HostFullError(
+            f"no memory of the host is left for optimizers ({described(error)}): plan "
+            "with optimizer home device, or run on a machine, or in pods, with more"
+        ) from error
 
 
 class HostLink:
@@ -55,7 +77,7 @@ class HostLink:
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         """Memory of the host for some numbers; those of an emulated device are not."""
-        with host_memory():
+        with made_on_host():
             if self._pins and not self.unpinned_bytes:
                 try:
                     return torch.empty(count, dtype=dtype, pin_memory=True)

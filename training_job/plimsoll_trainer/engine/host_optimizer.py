@@ -22,10 +22,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, by_type
 from plimsoll_trainer.engine.gradients import attach, gradient_of, parts_of, sizes_of
-from plimsoll_trainer.engine.host_link import HostLink, Wait, nothing
+from plimsoll_trainer.engine.host_link import HostLink, Wait, made_on_host, nothing
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.sharded_optimizer import PieceOf
 from plimsoll_trainer.workload import MakeOptimizer
@@ -96,7 +95,7 @@ class HostOptimizer(LayerOptimizer):
         mirror: HostMirror,
     ) -> None:
         """Make the optimizer on parameters of a mirror, in the order of the layer."""
-        with host_memory():
+        with made_on_host():
             super().__init__(parameters, make)
         if mirror.link.is_cuda:
             choose_fused(self.optimizer)
@@ -111,7 +110,7 @@ class HostOptimizer(LayerOptimizer):
     def step(self, learning_rate_factor: float) -> None:
         """Step on gradients that `begin` has asked for, and send parameters."""
         self._wait()
-        with host_memory():
+        with made_on_host():
             self.update(learning_rate_factor)
         self._mirror.send_parameters()
 
@@ -144,7 +143,7 @@ class HostOptimizer(LayerOptimizer):
 
 def try_on_host(make: MakeOptimizer) -> None:
     """Step on a matrix and a vector of the host; raises what the optimizer raises."""
-    with host_memory():
+    with made_on_host():
         tried = [nn.Parameter(torch.zeros(shape)) for shape in ((4, 4), (4,))]
         for parameter in tried:
             parameter.grad = torch.ones_like(parameter)

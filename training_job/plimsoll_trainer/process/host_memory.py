@@ -54,15 +54,18 @@ def check_host_memory(
     world: World,
     control: Control,
     warn: Warn,
-) -> None:
+) -> Need | None:
     """Refuse optimizers that a machine has no room for; all ranks call this together.
+
+    Returns:
+        The need of this rank, if any rank of the job has one.
 
     Raises:
         HostFullError: says how much is needed where, and how much is there.
     """
     homes = {part.optimizer_home for part in assignment.slices}
     if OptimizerHome.HOST not in homes:
-        return
+        return None
     need = need_of(workload, assignment, world)
     require_room(control.gather(need))
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -72,6 +75,7 @@ def check_host_memory(
             f"RLIMIT_MEMLOCK lets this process lock {at_most(limit_bytes)}: if a line "
             "says that they could not be, raise it (ulimit -l unlimited)"
         )
+    return need
 
 
 def need_of(workload: Workload, assignment: Assignment, world: World) -> Need:

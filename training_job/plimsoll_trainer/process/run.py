@@ -148,7 +148,12 @@ def prepare(
     warn = partial(say, job.rank)
     checkpoints = Checkpointing(options, control, watch, reporter, warn)
     boundaries = boundaries_of(job.workload, assignment.micro_batch)
-    check_host_memory(job.workload, assignment, world, control, warn)
+    if need := check_host_memory(job.workload, assignment, world, control, warn):
+        reporter.event(
+            "host_memory",
+            needed_bytes=need.needed_bytes,
+            free_bytes=need.free_bytes,
+        )
     checkpoints.choose(job.workload, assignment, world)
     trainer = Trainer(
         job.workload,
