@@ -1,6 +1,7 @@
 """Output on a terminal.
 
 console         the terminal: lines, JSON, what is under way
+scales          numbers in their units, and round ones along an axis
 tables          tables of any width; bytes and FLOP in their cells
 answer_tables   plans, alternatives and combinations as tables
 memory_bars     a bar for each rank, up to its load line

@@ -8,6 +8,6 @@ proof            why not fewer
 choices          what else could be had
 run_charts       loss and step time
 facts            attempts, versions, digests
-charts, scales   places along axes, numbers in their units
+charts           places along axes
 templates/       HTML and CSS
 """

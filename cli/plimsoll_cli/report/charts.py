@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from plimsoll_cli.report.scales import ticks
+from plimsoll_cli.output.scales import ticks
 
 WIDTH, HEIGHT = 460, 230
 LEFT, RIGHT, TOP, BOTTOM = 54, 76, 14, 40

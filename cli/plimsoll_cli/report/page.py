@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from plimsoll_cli.output.scales import time_text
 from plimsoll_cli.report import charts
 from plimsoll_cli.report import schedule_chart as schedule
 from plimsoll_cli.report.choices import choices_view
@@ -16,7 +17,6 @@ from plimsoll_cli.report.headline import headline_view
 from plimsoll_cli.report.memory_chart import memory_view
 from plimsoll_cli.report.proof import proof_view
 from plimsoll_cli.report.run_charts import loss_chart, step_chart
-from plimsoll_cli.report.scales import time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_planner.records.solution import Solution
 
