@@ -23,6 +23,11 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
 from plimsoll_planner.records.strategy import Mesh
 
+NUM_SPEEDS = 12
+"""Looked at unless asked otherwise."""
+FEWEST_SPEEDS = 3
+"""Both ends of a curve, and the plan."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontierPoint(Record):

@@ -24,7 +24,7 @@ from itertools import accumulate, pairwise
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
-from plimsoll_planner.records.frontier import Frontier, FrontierPoint
+from plimsoll_planner.records.frontier import NUM_SPEEDS, Frontier, FrontierPoint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.build_plan import build_plan
@@ -34,10 +34,6 @@ from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.space import Candidate, members_of
 
-NUM_SPEEDS = 12
-"""Looked at unless asked otherwise."""
-FEWEST_SPEEDS = 3
-"""Both ends, and the plan."""
 ALIKE = 1e-3
 """Part of a number below which nobody sees a difference on a curve."""
 CLOSE = 1e-2
