@@ -4,7 +4,7 @@
     4 |==================================================   = memory of a device
       |                                                o    o a plan
       |                                            @        @ this plan
-    2 |o...............................................     . least memory at a speed
+    2 |o...............................................     . least that was found
       +--------------------------------------------------
        0.2          0.4          0.6          samples/s
 
@@ -151,5 +151,5 @@ def legend(curve: Curve) -> str:
     line = f"{CAPACITY} {device}" if curve.shows_capacity else f"{device}, is above"
     return (
         f"{THIS} this plan   {OTHER} another plan   "
-        f"{FOUND} least memory at that speed   {line}"
+        f"{FOUND} least found at that speed   {line}"
     )

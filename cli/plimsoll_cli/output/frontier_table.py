@@ -6,7 +6,7 @@ by the report for its own table. The picture is in `frontier_plot`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_DOWN, Context
 
 from rich.table import Table
@@ -68,17 +68,21 @@ class Curve:
 
 def curve_of(frontier: Frontier, plan: HybridPlan) -> Curve:
     """Put the plan among the points, if it is none of them."""
-    points = list(frontier.points)
     own = FrontierPoint.of(plan, 0)
-    same = [
-        place
-        for place, point in enumerate(points)
-        if (point.peak_bytes, point.step_time) == (own.peak_bytes, own.step_time)
-    ]
-    if not same:
-        points = sorted([*points, own], key=lambda point: -point.samples_per_s)
-    place = same[0] if same else points.index(own)
-    return Curve(frontier=frontier, plan=plan, points=tuple(points), place=place)
+    for place, point in enumerate(frontier.points):
+        bounds = point.peak_bytes, point.least_peak_bytes
+        # Its peaks may have been replayed since, and are not the formula's then.
+        if point == replace(own, peak_bytes=bounds[0], least_peak_bytes=bounds[1]):
+            return Curve(
+                frontier=frontier, plan=plan, points=frontier.points, place=place
+            )
+    points = sorted([*frontier.points, own], key=lambda point: -point.samples_per_s)
+    return Curve(
+        frontier=frontier,
+        plan=plan,
+        points=tuple(points),
+        place=points.index(own),
+    )
 
 
 def curve_table(curve: Curve) -> Table:

@@ -44,6 +44,8 @@ class Chart:
     y_ticks: tuple[Tick, ...]
     line: str = ""
     """Points of a polyline."""
+    whiskers: str = ""
+    """Path of lines from marks down to their bounds."""
     band: tuple[float, float] | None = None
     """Top and height of a band."""
     rule: tuple[float, str] | None = None

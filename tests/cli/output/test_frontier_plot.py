@@ -10,7 +10,7 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.output.frontier_plot import HEIGHT, LEAST_WIDTH, curve_picture, legend
 from plimsoll_cli.output.frontier_table import Curve
-from tests.cli.output.test_frontier_table import a_curve
+from tests.support.curves import a_curve
 
 
 def drawn(curve: Curve, columns: int) -> list[str]:

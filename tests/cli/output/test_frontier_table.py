@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
@@ -11,31 +10,13 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.output.frontier_table import (
     PROVEN,
-    Curve,
     curve_lines,
     curve_of,
     curve_rows,
     rate_text,
 )
 from plimsoll_planner.records.engine import Sharding
-from plimsoll_planner.records.solution import Solution
-from plimsoll_planner.search.frontier import frontier_of
-from tests.support.questions import a_question, solved
-
-
-@cache
-def an_answer(memory_bytes: int = 900) -> Solution:
-    """Build an answer with its curve."""
-    problem = a_question(memory_bytes)
-    answer = solved(problem)
-    return replace(answer, frontier=frontier_of(problem, answer.plan))
-
-
-def a_curve(memory_bytes: int = 900) -> Curve:
-    """Build the curve of a small question."""
-    answer = an_answer(memory_bytes)
-    assert answer.frontier is not None
-    return curve_of(answer.frontier, answer.plan)
+from tests.support.curves import a_curve, an_answer
 
 
 def test_a_row_is_a_point_and_the_plan_is_marked() -> None:

@@ -18,6 +18,7 @@ from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import a_fingerprint
+from tests.support.curves import an_answer
 from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run, a_status
 
@@ -150,6 +151,15 @@ def test_a_run_is_told_from_the_plan_to_the_loss() -> None:
     )
     places = [text.index(heading) for heading in headings]
     assert places == sorted(places)
+
+
+def test_memory_against_speed_is_beside_the_other_plans() -> None:
+    """Between what else could be had and the run, if an answer has it."""
+    text = outline(a_run(a_question(900), answer=an_answer())).text
+    headings = ("What else could be had", "Memory against speed", "The run")
+    places = [text.index(heading) for heading in headings]
+    assert places == sorted(places)
+    assert "Memory against speed" not in outline(a_run()).text
 
 
 def test_what_is_not_there_is_left_out() -> None:
