@@ -89,6 +89,7 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "two attempts": failed,
     "a dry run": a_record,
     "one rank": lambda: a_run(a_question(5000)),
+    "a curve": lambda: a_run(a_question(900), answer=an_answer()),
     "no plan": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
     "no answer": lambda: replace(a_record(), answer=None),
     "nothing": lambda: a_record(problem=None, answer=None),
