@@ -15,6 +15,7 @@ In: a `Curve`. Out: lines; none where there is no room, or only one point. Calle
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from rich.text import Text
 
@@ -76,9 +77,9 @@ class Sheet:
     def line(self, row: int) -> Text:
         """One row of cells."""
         text = Text(no_wrap=True)
-        for column in range(self.x.cells):
-            cell = self.cells.get((column, row), " ")
-            text.append(cell, style=STYLES.get(cell, ""))
+        cells = (self.cells.get((column, row), " ") for column in range(self.x.cells))
+        for cell, alike in groupby(cells):
+            text.append("".join(alike), style=STYLES.get(cell, ""))
         return text
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.records.frontier import Frontier
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.search import cost_tables
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.frontier import frontier_of
+from tests.planner.search.test_gaps import questions
 from tests.support.brute_force import ROUNDING, runnable
 from tests.support.drawing import draws
 from tests.support.enumerator import Judge
@@ -70,6 +75,30 @@ def test_no_plan_as_fast_is_lighter(seed: int, is_divisible: bool) -> None:
     found = frontier_of(problem, answer.plan, 6)
     assert found is not None
     check(problem, answer, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("build_options", partial(build_options, most=2)), ("MOST_GROUPS", 3)],
+)
+@settings(max_examples=draws(20))
+@given(problem=questions())
+def test_a_bound_covers_plans_that_were_left_out(
+    problem: Problem, name: str, value: object
+) -> None:
+    """Pruned options, cuts between layers of a group: no such plan is below it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost_tables, name, value)
+        answer = solve(problem)
+        if not isinstance(answer, Solution):
+            return
+        found = frontier_of(problem, answer.plan, 6)
+    exact = frontier_of(problem, answer.plan)
+    assert found is not None
+    assert exact is not None
+    for point, other in product(found.points, exact.points):
+        if other.step_time.expected_s <= point.step_time.expected_s:
+            assert other.peak_bytes >= point.least_peak_bytes
 
 
 def test_the_ends_are_the_fastest_plan_and_the_least_memory() -> None:
