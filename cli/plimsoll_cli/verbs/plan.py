@@ -145,18 +145,18 @@ def check_frontier(
         )
 
 
-def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Solution:
-    """Search as many GPUs at other speeds; imported here for the same reason."""
-    from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
-
-    return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
-
-
 def answer_to(problem: Problem) -> Solution | Infeasible:
     """Search; imported here, for the other verbs need no numpy."""
     from plimsoll_planner.search.answer import solve  # noqa: PLC0415 - see above
 
     return solve(problem)
+
+
+def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Solution:
+    """Search as many GPUs at other speeds; imported here for the same reason."""
+    from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
+
+    return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
 
 
 def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
