@@ -30,6 +30,7 @@ Reading order is import order:
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
     answer                     all of it: `solve`
+    frontier                   memory against speed, for as many GPUs as a plan has
     replayed                   an answer held against the replay of its ranks
     least_memory_plans         what must run out of memory if a proof holds
     baselines                  what people do without a planner, judged alike
