@@ -13,7 +13,7 @@ from rich.table import Table
 
 from plimsoll_cli.output.scales import ByteScale, seconds_text
 from plimsoll_cli.output.tables import table_of
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.frontier import Frontier, FrontierPoint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import LEAST_GAP
@@ -100,9 +100,11 @@ def curve_rows(curve: Curve) -> list[dict[str, str]]:
         }
         for place, point in enumerate(curve.points)
     ]
-    if all(row["SHARDED"] == str(Sharding.NONE) for row in rows):
-        for row in rows:
-            del row["SHARDED"]
+    usual = {"SHARDED": str(Sharding.NONE), "OPTIMIZER": str(OptimizerHome.DEVICE)}
+    for column, level in usual.items():
+        if all(row[column] == level for row in rows):
+            for row in rows:
+                del row[column]
     return rows
 
 
@@ -112,7 +114,6 @@ def point_cells(
     """Cells of one point, with a dash for a bound that is not known."""
     least = scale.down(point.least_peak_bytes) if point.least_peak_bytes else "-"
     caps = point.in_flight_caps
-    levels = dict.fromkeys(map(str, point.shardings))
     return {
         "SAMPLES/S": rate_text(point.samples_per_s),
         "STEP": seconds_text(point.step_time.expected_s),
@@ -123,7 +124,8 @@ def point_cells(
         "MICRO-BATCH": str(point.micro_batch),
         "IN FLIGHT": f"{caps[0]}-{caps[-1]}" if caps[0] > caps[-1] else str(caps[0]),
         "RECOMPUTE": f"{sum(point.num_recomputed)} of {num_layers}",
-        "SHARDED": ", ".join(levels),
+        "SHARDED": ", ".join(dict.fromkeys(point.shardings)),
+        "OPTIMIZER": ", ".join(dict.fromkeys(point.optimizer_homes)),
     }
 
 

@@ -17,7 +17,7 @@ from plimsoll_planner.records.bounds import (
     Index,
     Seconds,
 )
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.interval import SecondsInterval
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
@@ -51,13 +51,16 @@ class FrontierPoint(Record):
     """Micro-batches in flight of each stage."""
     shardings: tuple[Sharding, ...]
     """Of each stage."""
+    optimizer_homes: tuple[OptimizerHome, ...]
+    """Of each stage."""
 
     def check_rules(self) -> None:
         """A bound is not above what was found; every column has all stages."""
         if self.least_peak_bytes > self.peak_bytes:
             rule = f"at most peak_bytes, {self.peak_bytes}"
             raise self.refuse("least_peak_bytes", rule)
-        for field in ("cuts", "num_recomputed", "in_flight_caps", "shardings"):
+        of_stages = "cuts", "num_recomputed", "in_flight_caps"
+        for field in (*of_stages, "shardings", "optimizer_homes"):
             found = len(getattr(self, field))
             if found != self.mesh.pipeline:
                 rule = f"{self.mesh.pipeline} entries, one for each stage"
@@ -79,6 +82,7 @@ class FrontierPoint(Record):
             num_recomputed=tuple(len(stage.recomputed_layers) for stage in plan.stages),
             in_flight_caps=tuple(stage.in_flight_cap for stage in plan.stages),
             shardings=tuple(stage.sharding for stage in plan.stages),
+            optimizer_homes=tuple(stage.optimizer_home for stage in plan.stages),
         )
 
     @property
