@@ -144,7 +144,9 @@ class HostOptimizer(LayerOptimizer):
 def try_on_host(make: MakeOptimizer) -> None:
     """Step on a matrix and a vector of the host; raises what the optimizer raises."""
     with made_on_host():
-        tried = [nn.Parameter(torch.zeros(shape)) for shape in ((4, 4), (4,))]
+        tried = [
+            nn.Parameter(torch.zeros(shape, device="cpu")) for shape in ((4, 4), (4,))
+        ]
         for parameter in tried:
             parameter.grad = torch.ones_like(parameter)
         LayerOptimizer(tried, make).step(0.0)
@@ -153,6 +155,8 @@ def try_on_host(make: MakeOptimizer) -> None:
 def choose_fused(optimizer: torch.optim.Optimizer) -> None:
     """Let groups take torch's fused step, where there is one and nobody has chosen."""
     for group in optimizer.param_groups:
-        is_open = group.get("fused", False) is group.get("foreach", False) is None
-        if is_open and not (group.get("differentiable") or group.get("capturable")):
+        chosen = {group.get("fused", False), group.get("foreach", False)}
+        if chosen == {None} and not (
+            group.get("differentiable") or group.get("capturable")
+        ):
             group["fused"] = True
