@@ -37,11 +37,15 @@ class ExitCode(IntEnum):
     """Python, torch or numpy are missing or too old here; no use in trying again."""
     DEVICE_BUSY = 89
     """A rehearsal ran out of device memory beside other processes: no evidence."""
+    HOST_FULL = 90
+    """The machine, or the pod, has less memory than optimizers take there that the plan
+    keeps on the host: try with more."""
 
 
 DECISIVE: Final = (
     ExitCode.INCOMPATIBLE,
     ExitCode.ENTRY_POINT_OUT_OF_MEMORY,
+    ExitCode.HOST_FULL,
     ExitCode.DEVICE_OUT_OF_MEMORY,
     ExitCode.FOREIGN_FINGERPRINT,
     ExitCode.BAD_WORKLOAD,

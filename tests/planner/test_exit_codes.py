@@ -27,4 +27,5 @@ def test_codes_are_what_other_releases_expect() -> None:
         "ENTRY_POINT_OUT_OF_MEMORY": 87,
         "INCOMPATIBLE": 88,
         "DEVICE_BUSY": 89,
+        "HOST_FULL": 90,
     }

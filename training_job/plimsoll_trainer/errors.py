@@ -124,6 +124,8 @@ class DeviceFullError(TrainerError):
 class HostFullError(TrainerError):
     """The machine has less memory than the optimizers that the plan keeps there."""
 
+    exit_code = ExitCode.HOST_FULL
+
 
 class EntryPointFullError(TrainerError):
     """The entry point itself needs more memory than the device has.

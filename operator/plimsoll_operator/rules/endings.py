@@ -29,6 +29,7 @@ RESERVED = {
     ExitCode.UNUSABLE_CHECKPOINT: Ending.UNUSABLE_CHECKPOINT,
     ExitCode.UNEQUAL_REPLICAS: Ending.UNEQUAL_REPLICAS,
     ExitCode.DEVICE_BUSY: Ending.DEVICE_BUSY,
+    ExitCode.HOST_FULL: Ending.HOST_OUT_OF_MEMORY,
 }
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"

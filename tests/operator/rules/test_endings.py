@@ -40,6 +40,7 @@ def saying(found: End, said: tuple[str, ...]) -> End:
         (end(82), ("no workload",), Ending.BAD_WORKLOAD),
         (end(1, 88), (LOST, "too old"), Ending.INCOMPATIBLE),
         (end(89), ("others have 5 GiB of the device",), Ending.DEVICE_BUSY),
+        (end(90, 90), ("no room", "no room"), Ending.HOST_OUT_OF_MEMORY),
         (end(85), ("it is broken",), Ending.UNUSABLE_CHECKPOINT),
         (end(86, 86), ("they differ", "they differ"), Ending.UNEQUAL_REPLICAS),
         (end(87, 83), ("too large", "full"), Ending.ENTRY_POINT_OUT_OF_MEMORY),

@@ -16,12 +16,14 @@ one that its machine has no room for ends before it takes any.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from plimsoll_planner.records.engine import OptimizerHome
+from plimsoll_trainer.devices.allocator import pinned_block
 from plimsoll_trainer.engine.elementwise import bytes_per_number
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.gradients import rounded
@@ -43,7 +45,7 @@ class HostBytes:
     pinned: int = 0
     """Of those that are held, what is copied from and to a GPU."""
     pinned_blocks: int = 0
-    """Blocks that torch takes for these beside a GPU: powers of two."""
+    """Blocks that torch takes for these beside a GPU; see `devices.allocator`."""
 
     def needed(self, *, is_cuda: bool) -> int:
         """Most bytes that are taken at a time."""
@@ -69,7 +71,7 @@ def host_bytes(workload: Workload, part: StageSlice, share: Share) -> HostBytes:
         held=sum(blocks) + sum(states),
         on_top=max(cast, default=0),
         pinned=sum(blocks),
-        pinned_blocks=sum(1 << (size - 1).bit_length() for size in blocks),
+        pinned_blocks=sum(pinned_block(size, os.environ) for size in blocks),
     )
 
 
