@@ -54,17 +54,22 @@ class Labels:
     """Layer behind the first of the stages."""
 
 
-def least_period(loads: Floats, links: Sequence[Floats]) -> Grouped | None:
-    """Cuts and numbers of the least period, None if no stage cuts fit at all.
+def least_period(
+    loads: Floats, links: Sequence[Floats], most_s: float = np.inf
+) -> Grouped | None:
+    """Cuts and numbers of the least period.
+
+    None if no stage cuts fit at all, or none keeps the longest period that is of use.
 
     Args:
         loads: [k, A, B], both passes of a run with k + 1 in flight; infinite where it
             does not fit.
         links: for each stage but the last, [B]: both ways over the link behind it.
+        most_s: the longest period that is of use.
     """
     finite = np.where(np.isfinite(loads[0]), loads[0], 0.0)
     high_s = float(finite.max()) * (len(links) + 1) + sum(float(x.max()) for x in links)
-    best = grouped(loads, links, high_s)
+    best = grouped(loads, links, min(high_s, most_s))
     if best is None:
         return None
     low_s, high_s = 0.0, slowest_s(best, loads, links)

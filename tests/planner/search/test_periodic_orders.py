@@ -152,8 +152,8 @@ def test_next_fit_has_the_least_numbers_of_any_periodic_order() -> None:
     assert num_impossible < NUM_PIPELINES / 4
 
 
-def steady_s(one: Pipeline, numbers: tuple[int, ...]) -> float:
-    """Period of strict 1F1B with these numbers in flight, from walks of it."""
+def strict_steps(one: Pipeline, numbers: tuple[int, ...]) -> tuple[float, float]:
+    """Step of strict 1F1B with these numbers in flight, and its period, from walks."""
     stages = [
         StageTimes(
             forward_s=float(f),
@@ -169,24 +169,30 @@ def steady_s(one: Pipeline, numbers: tuple[int, ...]) -> float:
     link = Link(bandwidth_bytes_per_s=1.0)
     offer = an_offer(devices_per_node=8, link_in_node=link)
     placed = topology(offer, Mesh(pipeline=one.num_stages))
-    once, twice = (
+    once_s, twice_s = (
         walk(OneFOneB(), stages, rounds, placed) for rounds in (ROUNDS, 2 * ROUNDS)
     )
-    return (twice - once) / ROUNDS
+    return once_s, (twice_s - once_s) / ROUNDS
 
 
 @pytest.mark.parametrize("seed", range(NUM_PIPELINES))
 def test_no_strict_order_of_the_period_has_fewer_in_flight_anywhere(seed: int) -> None:
-    """All numbers that do not rise are walked; those of next-fit keep the period."""
+    """All numbers that do not rise are walked; those of next-fit keep the period.
+
+    A step is no shorter than one micro-batch alone and a period for each of the others
+    that are not in flight (`longest_period` of the search).
+    """
     one = pipeline(seed)
     found = next_fit(one)
     ranges = (range(1, one.num_stages - s + 1) for s in range(one.num_stages))
-    falling = (
-        numbers
-        for numbers in itertools.product(*ranges)
-        if list(numbers) == sorted(numbers, reverse=True)
-    )
-    keep = [numbers for numbers in falling if steady_s(one, numbers) <= one.period_s]
+    alone_s = sum(one.loads_s) + 2 * sum(one.links_s)
+    keep: list[tuple[int, ...]] = []
+    for numbers in itertools.product(*ranges):
+        if list(numbers) == sorted(numbers, reverse=True):
+            step_s, period_s = strict_steps(one, numbers)
+            assert step_s >= alone_s + (ROUNDS - one.num_stages) * period_s
+            if period_s <= one.period_s:
+                keep.append(numbers)
     assert (found in keep) if keep else found is None
     for numbers in keep:
         assert all(k >= mine for k, mine in zip(numbers, found or (), strict=True))
