@@ -132,7 +132,7 @@ def busy_s(
         stage: of one chunk.
         bound: which of the three.
     """
-    seconds = measured(profile, bound, plan.micro_batch)
+    seconds = measured(profile, plan.offers[0], bound, plan.micro_batch)
     chunk = stage.chunks[0]
     own = slice(chunk.first_layer, chunk.end_layer)
     each = float(seconds.forward[own].sum() + seconds.backward[own].sum())

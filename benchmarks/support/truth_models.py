@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from examples import mlp, wide_layer
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.problem import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
@@ -109,6 +109,8 @@ class Arrangement:
     """Of each stage; empty: none."""
     caps: tuple[int, ...] = ()
     """Micro-batches in flight of each stage; empty: as many as the schedule has."""
+    homes: tuple[OptimizerHome, ...] = ()
+    """Of the optimizer of each stage; empty: its device."""
 
     @property
     def num_micro_batches(self) -> int:
@@ -126,6 +128,10 @@ class Arrangement:
         """Level of one stage."""
         return self.shardings[stage] if self.shardings else Sharding.NONE
 
+    def home_of(self, stage: int) -> OptimizerHome:
+        """Home of one stage's optimizer."""
+        return self.homes[stage] if self.homes else OptimizerHome.DEVICE
+
     @property
     def num_ranks(self) -> int:
         """G."""
@@ -140,6 +146,7 @@ class Arrangement:
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
             sharding=self.sharding_of(0),
+            optimizer_home=self.home_of(0),
             in_flight_caps=self.in_flight,
         )
 
@@ -150,6 +157,7 @@ class Arrangement:
             f"cuts {joined(self.cuts)} recompute {len(self.recomputed)}",
             f"in flight {joined(self.in_flight)}",
             f"sharded {joined(self.shardings) or 'none'}",
+            f"optimizer {joined(self.homes) or 'device'}",
         )
         return " ".join(parts)
 
@@ -163,7 +171,8 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     """Yield kinds of plans: even, uneven, replicated, recomputed, small and large.
 
     Then those whose replicas divide the optimizer state, whose stages hold fewer
-    micro-batches in flight than the schedule lets them, and both.
+    micro-batches in flight than the schedule lets them, and both; and those whose
+    optimizer is on the host, alone and with the others.
     """
     inner = tuple(range(1, num_layers - 1))
     half, last = num_layers // 2, num_layers - 1
@@ -186,3 +195,7 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     yield capped
     both = replace(capped, cuts=(0, half), replicas=2, micro_batch=1, caps=(1, 1))
     yield replace(both, shardings=(level, level))
+    host = OptimizerHome.HOST
+    yield Arrangement(cuts=(0, half), homes=(host, host))
+    yield replace(divided, homes=(host,))
+    yield replace(capped, micro_batch=1, recomputed=inner, homes=(host,) * 4)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from benchmarks.frame import CannotRunError
 from benchmarks.support.truth_models import GLOBAL_BATCH, Arrangement, workload
-from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN
+from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
@@ -47,6 +47,8 @@ NUM_EXCHANGES = 60
 MOST_RANKS = 8
 CPU = torch.device("cpu")
 NOTHING_FIXED = Override()
+AMPLE_HOST_BYTES = 2**40
+"""Room for any optimizer; small models need some MiB."""
 ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
 
 
@@ -70,6 +72,7 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
             end_layer=end,
             recomputed=frozenset(i for i in how.recomputed if first <= i < end),
             sharding=how.sharding_of(stage),
+            optimizer_home=how.home_of(stage),
             in_flight_cap=how.in_flight[stage],
         )
         for stage, (first, end) in enumerate(zip(how.cuts, ends, strict=True))
@@ -130,6 +133,8 @@ def capacity_offer(capacity_bytes: int, link: Link | None = None) -> Offer:
         crowded_slowdown=CROWDED_SLOWDOWN,
         nodes_available=1,
         link_in_node=link,
+        host_memory_bytes=AMPLE_HOST_BYTES,
+        link_to_host=MEMORY_COPY,
     )
 
 
@@ -185,6 +190,7 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
         ),
         shardings=tuple(stage.sharding for stage in plan.stages),
         caps=tuple(stage.in_flight_cap for stage in plan.stages),
+        homes=tuple(stage.optimizer_home for stage in plan.stages),
     )
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 from benchmarks.support.families import LARGE, SMALL
 from benchmarks.support.family_profiles import profile_of
+from plimsoll_operator.nodes.this_machine import MEMORY_COPY
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
+from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, ComputeRate, Link, Offer
 from plimsoll_planner.records.plan import HybridPlan
@@ -42,15 +44,20 @@ class Way:
 
 NONE_RECOMPUTES: dict[str, Any] = {"recomputed_layers": ()}
 NO_CAPS: dict[str, Any] = {"in_flight_caps": False}
-CUTS_ALONE = Way(name="cuts", fixed=NONE_RECOMPUTES, limits=NO_CAPS)
+NO_HOST: dict[str, Any] = {"optimizer_homes": (OptimizerHome.DEVICE,)}
+CUTS_ALONE = Way(name="cuts", fixed=NONE_RECOMPUTES, limits=NO_CAPS | NO_HOST)
 WAYS = (
     CUTS_ALONE,
-    Way(name="cuts + caps", fixed=NONE_RECOMPUTES),
-    Way(name="cuts + recompute", limits=NO_CAPS),
-    Way(name="cuts + recompute + caps"),
+    Way(name="cuts + caps", fixed=NONE_RECOMPUTES, limits=NO_HOST),
+    Way(name="cuts + recompute", limits=NO_CAPS | NO_HOST),
+    Way(name="cuts + host", fixed=NONE_RECOMPUTES, limits=NO_CAPS),
+    Way(name="cuts + recompute + caps", limits=NO_HOST),
+    Way(name="cuts + recompute + caps + host"),
 )
 """From the fewest choices to the most; uniform cuts alone are the baseline."""
 
+AMPLE_HOST_BYTES = 2**42
+"""Room for the optimizer of any stage."""
 CPU = Offer(
     name="emulated devices with a core each",
     device_kind=DeviceKind.EMULATED,
@@ -60,6 +67,8 @@ CPU = Offer(
     nodes_available=1,
     compute_rates=(ComputeRate(precision=Precision.FP32, flop_per_s=50e9),),
     memory_bandwidth_bytes_per_s=10e9,
+    host_memory_bytes=8 * AMPLE_HOST_BYTES,
+    link_to_host=MEMORY_COPY,
 )
 H100 = Offer(
     name="a node of 8 H100",
@@ -72,6 +81,8 @@ H100 = Offer(
         ComputeRate(precision=Precision.BF16, flop_per_s=989e12),
     ),
     memory_bandwidth_bytes_per_s=3350e9,
+    host_memory_bytes=8 * AMPLE_HOST_BYTES,
+    link_to_host=Link(bandwidth_bytes_per_s=55e9),
 )
 """Rates of examples/offers.csv. Both offers hold anything: plans are compared by what
 they need."""

@@ -230,6 +230,13 @@ FIELDS: Final = (
         help="What the replicas of each stage divide among themselves: `none`, or the "
         "state of the `optimizer`; unset: the search chooses for each stage.",
     ),
+    SearchField(
+        record="override.optimizer_home",
+        spec="spec.override.optimizerHome",
+        option="--optimizer-home",
+        help="Where the optimizer state of each stage is, and its step is computed: on "
+        "the `device`, or on its `host`; unset: the search chooses for each stage.",
+    ),
 )
 
 

@@ -88,6 +88,7 @@ A_SPEC: dict[str, Any] = {
         "recomputedLayers": [1, 2],
         "inFlightCaps": [2, 1],
         "sharding": "optimizer",
+        "optimizerHome": "host",
     },
     "profile": {"policy": "Always", "source": "Traced", "timeoutSeconds": 60},
     "launch": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 from typing import Any
 
@@ -29,6 +30,7 @@ from plimsoll_planner.records.engine import (
     Schedule,
     Sharding,
 )
+from plimsoll_planner.records.frontier import Frontier, FrontierPoint
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval, Verdict
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
@@ -336,6 +338,25 @@ def a_plan(**fields: Any) -> HybridPlan:
     return HybridPlan(**(defaults | fields))
 
 
+def a_frontier(**fields: Any) -> Frontier:
+    """Build a curve of `a_plan` and of one that is slower and lighter."""
+    fast = FrontierPoint.of(a_plan(), least_peak_bytes=9 * MIB)
+    slow = dataclasses.replace(
+        fast,
+        step_time=SecondsInterval(lower_s=1.8, expected_s=2.0, upper_s=2.2),
+        peak_bytes=8 * MIB,
+        least_peak_bytes=8 * MIB,
+        in_flight_caps=(1, 1),
+    )
+    defaults: dict[str, Any] = {
+        "num_gpus": 4,
+        "capacity_bytes": 12 * MIB,
+        "points": (fast, slow),
+        "search_s": 0.5,
+    }
+    return Frontier(**(defaults | fields))
+
+
 def decisions(num_gpus: int, **fields: Any) -> Decisions:
     """Build a single tuple, a pipeline of one device a stage, that fails."""
     defaults: dict[str, Any] = {
@@ -512,7 +533,7 @@ def every_document() -> list[Document]:
         a_problem(),
         a_plan(),
         a_certificate(),
-        a_solution(),
+        a_solution(frontier=a_frontier()),
         an_infeasible(),
         an_observation(),
         a_replay(),

@@ -59,6 +59,7 @@ class Layer:
     backward_s: float = 2.0
     recompute_s: float = 1.0
     step_s: float = 0.0
+    host_step_s: float = 0.0
     numbers: int = 0
     """Trained numbers of its one parameter, if replicas may divide its optimizer state.
     """
@@ -160,6 +161,7 @@ def costs_of(
         backward=seconds("backward_s"),
         recompute=seconds("recompute_s"),
         optimizer_step_s=tuple(kind.step_s for kind in kinds) if timed else None,
+        host_step_s=tuple(kind.host_step_s for kind in kinds) if timed else None,
         divided=divided_of(kinds),
     )
 

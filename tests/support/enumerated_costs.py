@@ -51,6 +51,11 @@ class Costs:
         assert self.costs.optimizer_step_s is not None
         return self.costs.optimizer_step_s[self.costs.kind.index(self.kinds[layer])]
 
+    def host_step_s(self, layer: int) -> float:
+        """Read the seconds of an optimizer step on the host."""
+        assert self.costs.host_step_s is not None
+        return self.costs.host_step_s[self.costs.kind.index(self.kinds[layer])]
+
     def column(self, name: str, layer: int) -> int:
         """Read one column of bytes."""
         return int(getattr(self.costs, name)[self.costs.kind.index(self.kinds[layer])])

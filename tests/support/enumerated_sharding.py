@@ -7,6 +7,8 @@ owns a D-th; one of fewer than 16 D numbers stays whole.
 
 from __future__ import annotations
 
+from dataclasses import astuple, dataclass
+
 from plimsoll_planner.records.model_profile import TiedLayers
 from tests.support.enumerated_costs import Costs
 
@@ -36,46 +38,99 @@ def padded(costs: Costs, replicas: int, layer: int) -> int:
     return -(-numbers_of(costs, layer) // multiple) * multiple
 
 
-def layer_state(costs: Costs, replicas: int, layer: int) -> int:
-    """State of one layer on the fullest of its replicas."""
+@dataclass(frozen=True)
+class Parts:
+    """State of a rank, or of one layer on it."""
+
+    parameter: int = 0
+    gradient: int = 0
+    buffer: int = 0
+    optimizer: int = 0
+    own: int = 0
+    """Numbers that it steps on."""
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts(*(map(sum, zip(astuple(self), astuple(other), strict=True))))
+
+    def times(self, count: int) -> Parts:
+        """So many of them."""
+        return Parts(*(count * value for value in astuple(self)))
+
+    @property
+    def state(self) -> int:
+        """All bytes."""
+        return self.parameter + self.gradient + self.buffer + self.optimizer
+
+
+def whole_parts(costs: Costs, layer: int) -> Parts:
+    """One layer as every replica has it."""
+    of = {name: costs.column(f"{name}_bytes", layer) for name in WHOLE}
+    is_known = costs.costs.divided is not None
+    own = numbers_of(costs, layer) if is_known else of["gradient"] // 4
+    return Parts(**of, own=own)
+
+
+def layer_parts(costs: Costs, replicas: int, layer: int) -> Parts:
+    """One layer on the fullest of its replicas."""
     if not is_divided(costs, replicas, layer):
-        return sum(costs.column(f"{name}_bytes", layer) for name in WHOLE)
+        return whole_parts(costs, layer)
     numbers = padded(costs, replicas, layer)
     own, rest = (
         numbers // replicas,
         divided_column(costs, "optimizer_rest_bytes", layer),
     )
+    stepped = own
     if costs.which == "lower":  # up to 15 numbers of the parameter may be none
-        own = -(-max(numbers_of(costs, layer) - 15, 0) // replicas)
+        stepped = -(-max(numbers_of(costs, layer) - 15, 0) // replicas)
     of_number = divided_column(costs, "optimizer_bytes_per_number", layer)
-    buffers = costs.column("buffer_bytes", layer)
-    return numbers * 4 + numbers * 4 + buffers + own * of_number + rest
+    return Parts(
+        parameter=numbers * 4,
+        gradient=numbers * 4,
+        buffer=costs.column("buffer_bytes", layer),
+        optimizer=stepped * of_number + rest,
+        own=own,
+    )
 
 
-def divided_state(costs: Costs, replicas: int, first: int, end: int) -> int:
-    """State of a stage, tied parts once."""
-    total = sum(layer_state(costs, replicas, layer) for layer in range(first, end))
+def stage_parts(
+    costs: Costs, replicas: int, run: tuple[int, int], *, split: bool
+) -> Parts:
+    """State of a stage on its fullest rank, tied parts once."""
+    first, end = run
+    total = Parts()
+    for layer in range(first, end):
+        total += (
+            layer_parts(costs, replicas, layer) if split else whole_parts(costs, layer)
+        )
     for tie in costs.problem.profile.tied:
         inside = [layer for layer in tie.layers if first <= layer < end]
         if len(inside) > 1:
-            total -= (len(inside) - 1) * tied_state(costs, replicas, tie)
+            shared = tied_parts(costs, replicas, tie, split=split)
+            total += shared.times(1 - len(inside))
     return total
 
 
-def tied_state(costs: Costs, replicas: int, tie: TiedLayers) -> int:
+def tied_parts(costs: Costs, replicas: int, tie: TiedLayers, *, split: bool) -> Parts:
     """State that a rank saves with a second layer of a tie.
 
     Buffers end elsewhere without it: a padding more or less, on the safe side.
     """
-    if tie.num_numbers == 0 or not all(
+    is_whole = tie.num_numbers == 0 or not all(
         is_divided(costs, replicas, layer) for layer in tie.layers
-    ):
-        return sum(getattr(tie, f"{name}_bytes") for name in WHOLE)
+    )
+    if not split or is_whole:
+        of = {name: getattr(tie, f"{name}_bytes") for name in WHOLE}
+        return Parts(**of, own=tie.num_numbers or tie.gradient_bytes // 4)
     margin = {"lower": 1, "expected": 0, "upper": -1}[costs.which] * 16 * replicas
     numbers = max(tie.num_numbers + margin, 0)
     own = max(tie.num_numbers // replicas + margin, 0)
-    state = numbers * 4 + numbers * (tie.gradient_bytes // tie.num_numbers)
-    return state + own * tie.optimizer_bytes_per_number + tie.buffer_bytes
+    return Parts(
+        parameter=numbers * 4,
+        gradient=numbers * (tie.gradient_bytes // tie.num_numbers),
+        buffer=tie.buffer_bytes,
+        optimizer=own * tie.optimizer_bytes_per_number,
+        own=own,
+    )
 
 
 def divided_step(costs: Costs, replicas: int, layer: int) -> int:

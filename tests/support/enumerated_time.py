@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from plimsoll_planner.records.offer import Link, Offer
 from tests.support.enumerated_costs import Costs, Mesh
-from tests.support.enumerated_sharding import divided_exchange
+from tests.support.enumerated_host import host_s
+from tests.support.enumerated_sharding import divided_exchange, stage_parts
 
 
 @dataclass(frozen=True)
 class Option:
-    """One stage with one recompute set, one level of sharding and one cap."""
+    """One stage with one recompute set, one level of sharding, one home and one cap."""
 
     peak: int
     extra_s: float
@@ -66,14 +67,25 @@ class Clock(Costs):
         return rank // pod != (rank + mesh.replicas) // pod
 
     def closing_s(
-        self, mesh: Mesh, stage: int, run: tuple[int, int], *, split: bool
+        self,
+        mesh: Mesh,
+        stage: int,
+        run: tuple[int, int],
+        *,
+        split: bool,
+        on_host: bool,
     ) -> float:
         """Seconds of exchanging gradients and stepping the optimizer.
 
-        The replicas may split its state.
+        The replicas may split its state, which may be on the host.
         """
         first, end = run
         step = sum(self.step_s(layer) for layer in range(first, end))
+        parts_of_step = mesh.replicas if split and self.which_s != "upper" else 1
+        step /= parts_of_step
+        if on_host:
+            own = stage_parts(self, mesh.replicas, run, split=split).own
+            step = host_s(self, mesh, run, own, parts_of_step)
         if mesh.replicas == 1:
             return step
         ranks = [stage * mesh.replicas, (stage + 1) * mesh.replicas - 1]
@@ -85,7 +97,6 @@ class Clock(Costs):
             gradients -= max(len(inside) - 1, 0) * tie.gradient_bytes
         if split:
             gradients = divided_exchange(self, mesh.replicas, first, end)
-            step = step if self.which_s == "upper" else step / mesh.replicas
         layers_with_gradients = sum(
             self.column("gradient_bytes", layer) > 0 for layer in range(first, end)
         )

@@ -3,7 +3,8 @@
 Written from the text of the memory formula and of the schedule alone; nothing of the
 planner is used but the records. Slow and plain on purpose. One micro-batch at a time,
 byte by byte: for each stage it lists all of its options (recomputed layers, sharding,
-micro-batches in flight), and walks all plans of those that no other one beats.
+home of the optimizer, micro-batches in flight), and walks all plans of those that no
+other one beats.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from collections.abc import Iterator
 
 from plimsoll_planner.records.problem import Problem
 from tests.support.enumerated_costs import Mesh
-from tests.support.enumerated_sharding import divided_state, divided_step
+from tests.support.enumerated_host import machine_bytes, share
+from tests.support.enumerated_sharding import divided_step, stage_parts
 from tests.support.enumerated_time import Clock, Option
 
+NOWHERE = 2**60
+"""Bytes that no device has."""
 Tables = dict[tuple[int, int, int], list[Option]]
 """The options of each stage [A, B) at each place of the pipeline."""
 
@@ -52,17 +56,25 @@ class Judge(Clock):
         in_flight: int,
         *,
         split: bool,
+        on_host: bool,
     ) -> int:
         """Peak of one rank with so many micro-batches in flight, by the formula's text.
 
-        The replicas may split its optimizer state.
+        The replicas may split its optimizer state, which may be on the host. What takes
+        more than its share of the machine fits nowhere.
         """
         (first, end), k = run, in_flight
         b, count = mesh.samples, mesh.count
         is_first, is_last = first == 0, end == self.size
         u_in = 0 if is_first else self.amount(self.costs.boundary, first - 1, b)
-        u_out = 0 if is_last else self.amount(self.costs.boundary, end - 1, b)
-        state, step = self.state_and_step(mesh, run, split=split)
+        parts = stage_parts(self, mesh.replicas, run, split=split)
+        step = self.step(mesh, run, split=split)
+        state = parts.state
+        if on_host:
+            if machine_bytes(self, parts) > share(self, mesh):
+                return NOWHERE
+            state -= parts.optimizer
+            step = 0 if self.which == "lower" else min(step, 512)
         held = state
         if is_first:
             held += self.problem.profile.input_bytes_per_sample * b * count
@@ -71,16 +83,26 @@ class Judge(Clock):
         for tie in self.problem.profile.tied:
             both = sum(first <= layer < end for layer in tie.layers) > 1
             held += tie.gradient_bytes * (both and self.which != "lower")
+        one, worst = self.passes(mesh, run, again)
+        start = (k - 1) * (u_in + one) + u_in + (u_in if count > k else 0)
+        return max(held + start + worst, state + step)
 
-        def side(layer: int) -> object:
-            return self.costs.recomputed if layer in again else self.costs.kept
+    def passes(
+        self, mesh: Mesh, run: tuple[int, int], again: set[int]
+    ) -> tuple[int, int]:
+        """Bytes that a micro-batch in flight holds, and the most that a pass needs."""
+        (first, end), b = run, mesh.samples
+        is_last = end == self.size
+        u_out = 0 if is_last else self.amount(self.costs.boundary, end - 1, b)
 
         def of(layer: int, name: str) -> int:
-            return self.amount(getattr(side(layer), name), layer, b)
+            side = self.costs.recomputed if layer in again else self.costs.kept
+            return self.amount(getattr(side, name), layer, b)
 
         def keeps(layer: int, name: str) -> bool:
+            side = self.costs.recomputed if layer in again else self.costs.kept
             row = self.costs.kind.index(self.kinds[layer])
-            return bool(getattr(side(layer), name)[row])
+            return bool(getattr(side, name)[row])
 
         held_behind = {}
         for layer in range(first, end - 1):
@@ -90,7 +112,6 @@ class Judge(Clock):
         out_stays = keeps(end - 1, "keeps_output") and not is_last
         saved = sum(of(layer, "saved") for layer in range(first, end))
         one = saved + sum(held_behind.values()) + (u_out if out_stays else 0)
-        start = (k - 1) * (u_in + one) + u_in + (u_in if count > k else 0)
         worst = 0
         live = 0
         for layer in range(first, end):
@@ -111,33 +132,15 @@ class Judge(Clock):
             live += w_before + of(layer, "saved")
         if not is_last:
             worst = max(worst, one + u_out + (0 if out_stays else u_out))
-        return max(held + start + worst, state + step)
+        return one, worst
 
-    def state_and_step(
-        self, mesh: Mesh, run: tuple[int, int], *, split: bool
-    ) -> tuple[int, int]:
-        """State of a stage, and the largest transient of its optimizer."""
-        layers = range(*run)
+    def step(self, mesh: Mesh, run: tuple[int, int], *, split: bool) -> int:
+        """Largest transient of a stage's optimizer."""
         if split:
-            steps = [divided_step(self, mesh.replicas, layer) for layer in layers]
-            return divided_state(self, mesh.replicas, *run), max(steps)
-        steps = [self.column("optimizer_transient_bytes", layer) for layer in layers]
-        return self.state(*run), max(steps)
-
-    def state(self, first: int, end: int) -> int:
-        """State of a stage, tied parts once."""
-        names = ("parameter", "gradient", "buffer", "optimizer")
-        total = sum(
-            self.column(f"{name}_bytes", layer)
-            for name in names
-            for layer in range(first, end)
-        )
-        for tie in self.problem.profile.tied:
-            inside = [layer for layer in tie.layers if first <= layer < end]
-            if len(inside) > 1:
-                shared = sum(getattr(tie, f"{name}_bytes") for name in names)
-                total -= (len(inside) - 1) * shared
-        return total
+            return max(
+                divided_step(self, mesh.replicas, layer) for layer in range(*run)
+            )
+        return max(self.column("optimizer_transient_bytes", at) for at in range(*run))
 
     def options(self, mesh: Mesh, stage: int, first: int, end: int) -> list[Option]:
         """List a stage with every recompute set."""
@@ -149,19 +152,27 @@ class Judge(Clock):
         levels = [False]
         if mesh.replicas > 1 and self.costs.divided is not None:
             levels.append(True)
+        homes = [False]
+        if share(self, mesh) > 0:
+            homes.append(True)
         most = min(mesh.count, mesh.stages - stage)
         least = 1 if self.problem.has_in_flight_caps else most
         return [
             Option(
-                peak=self.peak(mesh, (first, end), set(again), k, split=split),
+                peak=self.peak(
+                    *(mesh, (first, end), set(again), k), split=split, on_host=on_host
+                ),
                 extra_s=sum(
                     self.pass_s("recompute", layer, mesh.samples) for layer in again
                 ),
-                closing_s=self.closing_s(mesh, stage, (first, end), split=split),
+                closing_s=self.closing_s(
+                    *(mesh, stage, (first, end)), split=split, on_host=on_host
+                ),
                 cap=k,
             )
             for k in range(least, most + 1)
             for split in levels
+            for on_host in homes
             for size in range(len(free) + 1)
             for again in itertools.combinations(free, size)
         ]

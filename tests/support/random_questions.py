@@ -44,6 +44,10 @@ class Asked:
     cores_per_node: int | None = None
     """Devices of a node that compute at the same time; None: all."""
     crowded_slowdown: float = 1.0
+    host_memory_bytes: int | None = None
+    """Of a node; None: nothing can be on the host."""
+    link_to_host: Link | None = None
+    host_link_shared: bool = False
 
     def problem(self) -> Problem:
         """Build the question."""
@@ -66,6 +70,9 @@ class Asked:
             nodes_available=None,
             link_in_node=self.links[0],
             link_between_nodes=self.links[1],
+            host_memory_bytes=self.host_memory_bytes,
+            link_to_host=self.link_to_host,
+            host_link_shared=self.host_link_shared,
         )
         return Problem(
             profile=profile,
@@ -211,6 +218,31 @@ def divisible(question: Asked) -> Asked:
         input_bytes_per_sample=by * question.input_bytes_per_sample,
         target_bytes_per_sample=by * question.target_bytes_per_sample,
         links=(faster(question.links[0], by), faster(question.links[1], by)),
+    )
+
+
+def hosted(question: Asked, seed: int) -> Asked:
+    """The same on machines whose memory may be too small for optimizer state.
+
+    Some have just enough by the lower bound of what a process takes, some by the upper.
+    """
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    every = sum(one.optimizer + 2 * one.gradients for one in question.layers)
+    room = dice.choice((2**28, 2**30)) + dice.choice((every, dice.randint(0, every)))
+    layers = [
+        replace(layer, host_step_s=float(dice.randint(0, 4)))
+        for layer in question.layers
+    ]
+    return replace(
+        question,
+        layers=layers,
+        capacity_bytes=question.capacity_bytes // dice.choice((1, 2)),
+        host_memory_bytes=room * question.devices_per_node,
+        link_to_host=Link(
+            bandwidth_bytes_per_s=dice.choice((100.0, 1000.0)),
+            latency_s=dice.choice((0.0, 0.1)),
+        ),
+        host_link_shared=dice.random() < 0.3,
     )
 
 

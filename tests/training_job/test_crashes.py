@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch.distributed as dist
 
 from plimsoll_planner.exit_codes import ExitCode
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_trainer.checkpoint.folders import step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import fault_in, read_manifest
 from plimsoll_trainer.checkpoint.saver import Saver
@@ -122,26 +122,33 @@ def test_a_kill_within_a_save_costs_the_steps_since_the_one_before(
 
 
 DIVIDED: dict[str, Any] = {
-    "plan": {"replicas": 3, "of_stages": ({"sharding": Sharding.OPTIMIZER},)},
+    "plan": {
+        "replicas": 3,
+        "of_stages": ({"sharding": Sharding.OPTIMIZER},),
+        "global_batch": 12,
+    },
     "args": '{"precision": "bf16"}',
 }
+ON_HOST = {"sharding": Sharding.OPTIMIZER, "optimizer_home": OptimizerHome.HOST}
 
 
 def test_a_kill_within_a_divided_save_leaves_the_one_before(job: Job) -> None:
     """A part of every tensor is missing, and nothing of it is read.
 
-    The next attempt goes on from the checkpoint before, whose parts are all there.
+    The next attempt goes on from the checkpoint before, whose parts are all there. That
+    one was written with the optimizer on the host, and is read with it on the device.
     """
     cuts = (0, 5)
-    fields = SAVING | DIVIDED | {"plan": DIVIDED["plan"] | {"global_batch": 12}}
-    options = job.options(cuts, NUM_STEPS, report="begun", saves=True, **fields)
+    fields = SAVING | DIVIDED
+    on_host = fields | {"plan": fields["plan"] | {"of_stages": (ON_HOST,)}}
+    options = job.options(cuts, NUM_STEPS, report="begun", saves=True, **on_host)
     ends = try_ranks(train_until, [0] * 3, job.folder, options, 2, "_publish")
     assert [isinstance(end, Died) for end in ends] == [True] * 3
     committed = latest(job)
     assert len(steps_in(job.checkpoints)) == 2
     assert list(job.checkpoints.glob("*.partial-1"))
     job.run(cuts, NUM_STEPS, report="resumed", saves=True, attempt=2, **fields)
-    job.run(cuts, NUM_STEPS, report="whole", **DIVIDED | {"plan": fields["plan"]})
+    job.run(cuts, NUM_STEPS, report="whole", **DIVIDED)
     again = losses(job.report("resumed"))
     assert min(again) == committed + 1
     assert losses(job.report("begun")) | again == losses(job.report("whole"))

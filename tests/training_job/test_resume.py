@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from tests.support.jobs import Job, losses
 
 Plan = tuple[tuple[int, ...], dict[str, Any]]
@@ -24,6 +24,10 @@ DIVIDED = {"sharding": Sharding.OPTIMIZER}
 DIVIDED_BY_2: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED,)})
 DIVIDED_BY_4: Plan = ((0, 5), {"replicas": 4, "of_stages": (DIVIDED,)})
 ONE_DIVIDED: Plan = ((0, 2, 5), {"replicas": 2, "of_stages": ({}, DIVIDED)})
+HOST = {"optimizer_home": OptimizerHome.HOST}
+TWO_ON_HOST: Plan = ((0, 2, 5), {"of_stages": (HOST, HOST)})
+ONE_ON_HOST: Plan = ((0, 5), {"of_stages": (HOST,)})
+DIVIDED_ON_HOST: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED | HOST,)})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
 pytestmark = pytest.mark.slow  # 18 s of CPU: each job trains twice
@@ -40,6 +44,8 @@ EXACT = [
     (TWO, ONE, BF16 | {"tied": False}),
     (DIVIDED_BY_2, REPLICAS, BF16),
     (REPLICAS, DIVIDED_BY_2, BF16),
+    (TWO, TWO_ON_HOST, {"dropout": 0.1}),
+    (TWO_ON_HOST, TWO, BF16),
 ]
 CLOSE = [
     (ONE, TWO),
@@ -93,6 +99,21 @@ def test_divided_state_is_read_by_any_number_of_replicas(job: Job) -> None:
         report = f"part-{place}"
         job.run(cuts, 2 * place + 2, plan=plan, report=report, saves=True)
         part = losses(job.report(report))
+        assert sorted(part) == [2 * place + 1, 2 * place + 2]
+        found |= part
+    assert found == pytest.approx(losses(job.report("whole")), rel=1e-6)
+
+
+def test_state_is_read_wherever_it_is_held(job: Job) -> None:
+    """Saved by two replicas on the host, read by two stages on the device, then by one.
+
+    That is on the host again, where fp32 parameters are what is stepped on.
+    """
+    job.run(TWO[0], 8, plan=TWO[1], report="whole")
+    found: dict[int, float] = {}
+    for place, plan in enumerate((DIVIDED_ON_HOST, TWO, ONE_ON_HOST, DIVIDED_BY_2)):
+        job.run(plan[0], 2 * place + 2, plan=plan[1], report=f"{place}", saves=True)
+        part = losses(job.report(f"{place}"))
         assert sorted(part) == [2 * place + 1, 2 * place + 2]
         found |= part
     assert found == pytest.approx(losses(job.report("whole")), rel=1e-6)

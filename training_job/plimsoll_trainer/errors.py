@@ -16,6 +16,7 @@
         ├── NoGpuError                  the plan is for GPUs, and there is none
         ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
         ├── DeviceFullError             out of device memory
+        ├── HostFullError               the machine lacks memory for optimizers
         ├── EntryPointFullError         so is the entry point, whatever is planned
         ├── LostRankError               another rank went away
         └── NotSavedError               asked to stop, with nowhere to save
@@ -118,6 +119,10 @@ class DeviceFullError(TrainerError):
         super().__init__(text)
         self.phase = phase
         self.asked_bytes = asked_bytes
+
+
+class HostFullError(TrainerError):
+    """The machine has less memory than the optimizers that the plan keeps there."""
 
 
 class EntryPointFullError(TrainerError):

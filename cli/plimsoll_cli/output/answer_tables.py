@@ -45,20 +45,37 @@ LONGEST_OFFERS = 60
 
 def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:
     """A line for each stage; the bar is the upper peak within the capacity."""
-    is_sharded = any(stage.sharding is not Sharding.NONE for stage in plan.stages)
+    more = techniques_of(plan)
     rows = [
-        {"STAGE": str(place), **stage_cells(stage, capacity_bytes, sharding=is_sharded)}
+        {"STAGE": str(place), **stage_cells(stage, capacity_bytes, more)}
         for place, stage in enumerate(plan.stages)
     ]
-    return table_of(rows, left=("LAYERS", "RANKS", "PHASE", "SHARDED", BARS))
+    return table_of(rows, left=("LAYERS", "RANKS", "PHASE", *more, BARS))
+
+
+def techniques_of(plan: HybridPlan) -> tuple[str, ...]:
+    """Columns of the techniques that some stage has."""
+    used = {
+        "SHARDED": any(one.sharding is not Sharding.NONE for one in plan.stages),
+        "OPTIMIZER": any(one.host_bytes for one in plan.stages),
+    }
+    return tuple(name for name, is_used in used.items() if is_used)
+
+
+def technique_cells(stage: Stage) -> dict[str, str]:
+    """What a stage's replicas divide, and where its optimizer is."""
+    home = str(stage.optimizer_home)
+    if stage.host_bytes:
+        home += f", {at_least(stage.host_bytes)}"
+    return {"SHARDED": str(stage.sharding), "OPTIMIZER": home}
 
 
 def stage_cells(
-    stage: Stage, capacity_bytes: int, *, sharding: bool = False
+    stage: Stage, capacity_bytes: int, techniques: Sequence[str] = ()
 ) -> dict[str, str]:
     """The cells of one stage, with a dash for a peak that nobody predicted.
 
-    With what its replicas divide, if that is asked for.
+    With columns of some techniques.
     """
     chunk, peak = stage.chunks[0], stage.peak()
     num_layers = chunk.end_layer - chunk.first_layer
@@ -69,7 +86,7 @@ def stage_cells(
         "RANKS": span(stage.ranks[0], stage.ranks[-1]),
         "IN FLIGHT": str(stage.in_flight_cap),
         "RECOMPUTE": f"{len(stage.recomputed_layers)} of {num_layers}",
-        **({"SHARDED": str(stage.sharding)} if sharding else {}),
+        **{name: technique_cells(stage)[name] for name in techniques},
         "PHASE": str(peak.phase) if peak else "-",
         "LOWER": at_most(device.lower_bytes) if device else "-",
         "EXPECTED": at_least(device.expected_bytes) if device else "-",

@@ -6,8 +6,9 @@ memory_chart     memory of every rank against the load line
 schedule_chart   one step, pass by pass
 proof            why not fewer
 choices          what else could be had
+frontier         memory against speed
 run_charts       loss and step time
 facts            attempts, versions, digests
-charts, scales   places along axes, numbers in their units
+charts           places along axes
 templates/       HTML and CSS
 """

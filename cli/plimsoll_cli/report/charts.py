@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from plimsoll_cli.report.scales import ticks
+from plimsoll_cli.output.scales import ticks
 
 WIDTH, HEIGHT = 460, 230
 LEFT, RIGHT, TOP, BOTTOM = 54, 76, 14, 40
@@ -44,6 +44,8 @@ class Chart:
     y_ticks: tuple[Tick, ...]
     line: str = ""
     """Points of a polyline."""
+    whiskers: str = ""
+    """Path of lines from marks down to their bounds."""
     band: tuple[float, float] | None = None
     """Top and height of a band."""
     rule: tuple[float, str] | None = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_cli.output.answer_tables import alternative_cells
+from plimsoll_cli.output.scales import UNITS, ByteScale
 from plimsoll_cli.output.tables import known_columns
 from plimsoll_cli.report.charts import Chart, Mark, Plane
-from plimsoll_cli.report.scales import UNITS, ByteScale
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Solution
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from plimsoll_cli.report.scales import time_text
+from plimsoll_cli.output.scales import time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of

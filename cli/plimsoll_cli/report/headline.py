@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_cli.output.answer_tables import plan_line
+from plimsoll_cli.output.scales import ByteScale, percent_text, seconds_text, time_text
 from plimsoll_cli.report.memory_chart import MemoryView
 from plimsoll_cli.report.proof import sentence
-from plimsoll_cli.report.scales import ByteScale, percent_text, seconds_text, time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.rules.summary import observed_status, step_fault

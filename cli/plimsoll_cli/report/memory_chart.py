@@ -16,7 +16,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 
 from plimsoll_cli.output.answer_tables import span
-from plimsoll_cli.report.scales import ByteScale, percent_text
+from plimsoll_cli.output.scales import ByteScale, percent_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.rules.summary import observed_peak_bytes
 from plimsoll_planner.memory.rank_peak import MemoryKind

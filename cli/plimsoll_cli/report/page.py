@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from plimsoll_cli.output.scales import time_text
 from plimsoll_cli.report import charts
 from plimsoll_cli.report import schedule_chart as schedule
 from plimsoll_cli.report.choices import choices_view
 from plimsoll_cli.report.facts import attempt_rows, provenance
+from plimsoll_cli.report.frontier import frontier_view
 from plimsoll_cli.report.headline import headline_view
 from plimsoll_cli.report.memory_chart import memory_view
 from plimsoll_cli.report.proof import proof_view
 from plimsoll_cli.report.run_charts import loss_chart, step_chart
-from plimsoll_cli.report.scales import time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_planner.records.solution import Solution
 
@@ -35,6 +36,7 @@ def report_html(record: RunRecord) -> str:
         "choices": choices_view(answer, problem.num_steps if problem else None)
         if isinstance(answer, Solution)
         else None,
+        "frontier": frontier_view(answer) if isinstance(answer, Solution) else None,
         "charts": [
             chart
             for chart in (loss_chart(record), plan and step_chart(record, plan))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from plimsoll_cli.output.scales import seconds_text
 from plimsoll_cli.report.charts import Chart, Mark, Plane
-from plimsoll_cli.report.scales import seconds_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan

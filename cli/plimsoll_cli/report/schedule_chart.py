@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_cli.report.scales import seconds_text, ticks
+from plimsoll_cli.output.scales import seconds_text, ticks
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.timeline import TimedPass, Timeline, timeline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import PATH
+from plimsoll_cli.options.types import PATH, WholeNumber
 from plimsoll_cli.output.answer_tables import (
     ALTERNATIVES_LESS_IMPORTANT,
     PLAN_LESS_IMPORTANT,
@@ -20,8 +21,23 @@ from plimsoll_cli.output.answer_tables import (
     plan_line,
     plan_table,
 )
-from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
+from plimsoll_cli.output.console import (
+    Output,
+    at_work,
+    console,
+    output_option,
+    print_json,
+    say,
+)
+from plimsoll_cli.output.frontier_plot import curve_picture, legend
+from plimsoll_cli.output.frontier_table import (
+    LESS_IMPORTANT,
+    curve_lines,
+    curve_of,
+    curve_table,
+)
 from plimsoll_cli.output.tables import print_table
+from plimsoll_planner.records.frontier import FEWEST_SPEEDS, NUM_SPEEDS
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
@@ -39,6 +55,9 @@ from plimsoll_planner.text.plans import training_text
 if TYPE_CHECKING:
     from plimsoll_planner.search.replayed import ReplayedAnswer
 
+MOST_SPEEDS = 100
+"""That `--frontier` looks at; a picture shows no more."""
+
 
 @click.command()
 @click.argument("profile", type=PATH)
@@ -55,12 +74,25 @@ if TYPE_CHECKING:
     help="Replay the plan's ranks with this workload (package.module:function), and "
     "search again where they hold something else.",
 )
+@click.option(
+    "--frontier",
+    is_flag=True,
+    help="Search on: how much less memory as many GPUs need at lower speeds.",
+)
+@click.option(
+    "--frontier-points",
+    type=WholeNumber(min=FEWEST_SPEEDS, max=MOST_SPEEDS),
+    help="How many speeds --frontier looks at; more take longer.  "
+    f"[default: {NUM_SPEEDS}]",
+)
 @output_option
 def plan(
     profile: Path,
     out: Path | None,
     solution: Path | None,
     replay: str | None,
+    frontier: bool,
+    frontier_points: int | None,
     output: str,
     **options: Any,
 ) -> None:
@@ -69,6 +101,7 @@ def plan(
         {"--out": out, "--solution": solution},
         inputs=(profile, options["offers"], *options["overhead"]),
     )
+    check_frontier(is_asked=frontier, num_speeds=frontier_points, replay=replay)
     problem = read_problem(profile, options)
     found: ReplayedAnswer | None = None
     if replay is None:
@@ -77,6 +110,9 @@ def plan(
     else:
         found = replayed_answer(problem, replay)
         answer = found.answer
+    if frontier and isinstance(answer, Solution):
+        with at_work("searching at other speeds"):
+            answer = with_frontier(problem, answer, frontier_points or NUM_SPEEDS)
     if out is not None and isinstance(answer, Solution):
         write(out, answer.plan)
     if solution is not None:
@@ -86,8 +122,27 @@ def plan(
     else:
         show(problem, answer)
         say(*replay_lines(found) if found else ())
+        if frontier and isinstance(answer, Solution):
+            show_frontier(answer)
     if isinstance(answer, Infeasible):
         click.get_current_context().exit(ExitCode.NO_PLAN)
+
+
+def check_frontier(
+    *, is_asked: bool, num_speeds: int | None, replay: str | None
+) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        UsageError: says which one to leave away.
+    """
+    if num_speeds is not None and not is_asked:
+        raise click.UsageError("--frontier-points: needs --frontier beside it")
+    if is_asked and replay is not None:
+        raise click.UsageError(
+            "--frontier is of predicted peaks, and --replay corrects those of one "
+            "plan; leave one of them away"
+        )
 
 
 def answer_to(problem: Problem) -> Solution | Infeasible:
@@ -95,6 +150,13 @@ def answer_to(problem: Problem) -> Solution | Infeasible:
     from plimsoll_planner.search.answer import solve  # noqa: PLC0415 - see above
 
     return solve(problem)
+
+
+def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Solution:
+    """Search as many GPUs at other speeds; imported here for the same reason."""
+    from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
+
+    return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
 
 
 def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
@@ -153,3 +215,19 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
             alternatives_table(answer.alternatives, steps),
             less_important=ALTERNATIVES_LESS_IMPORTANT,
         )
+
+
+def show_frontier(answer: Solution) -> None:
+    """Print memory against speed: a picture, a table, sentences."""
+    say("", "memory against speed:")
+    if answer.frontier is None:
+        count = gpus_text(answer.plan.num_gpus, answer.plan.offers)
+        say(f"no plan of {count} fits for sure, at no speed")
+        return
+    page, curve = console(), curve_of(answer.frontier, answer.plan)
+    if picture := curve_picture(curve, page.width):
+        for line in ["", *picture]:
+            page.print(line, soft_wrap=True)
+        say(legend(curve), "")
+    print_table(curve_table(curve), less_important=LESS_IMPORTANT)
+    say("", *curve_lines(curve))

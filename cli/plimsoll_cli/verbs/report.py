@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from plimsoll_cli.options.files import require_places, write_text
 from plimsoll_cli.options.types import PATH
-from plimsoll_cli.output.console import say
+from plimsoll_cli.output.console import at_work, say
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.state.gather import find_record
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import home_option
+from plimsoll_planner.records.solution import Solution
 
 
 @click.command()
 @click.argument("name")
 @click.option("--html", type=PATH, help="Where the page goes.  [default: NAME.html]")
+@click.option(
+    "--frontier",
+    is_flag=True,
+    help="Search at other speeds as well, and draw memory against speed.",
+)
 @home_option
-def report(name: str, html: Path | None, home: Path) -> None:
+def report(
+    name: str,
+    html: Path | None,
+    frontier: bool,
+    home: Path,
+) -> None:
     """Write all that is known of the plan NAME as a page.
 
     With its memory, schedule, proof and training, in one file of HTML.
@@ -27,5 +40,22 @@ def report(name: str, html: Path | None, home: Path) -> None:
     place = html or Path(f"{name}.html")
     require_places({"--html": place})
     _, record = asyncio.run(find_record(home.absolute(), name))
+    if frontier:
+        with at_work("searching at other speeds"):
+            record = with_frontier(record)
     write_text(place, report_html(record))
     say(f"written to {place}")
+
+
+def with_frontier(record: RunRecord) -> RunRecord:
+    """The record with memory against speed in its answer, if that has a plan."""
+    # Imported here, for most reports need no search.
+    from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
+
+    answer = record.answer
+    problem = record.problem_of(answer.plan) if isinstance(answer, Solution) else None
+    if problem is None or not isinstance(answer, Solution):
+        say("there is no plan yet: memory against speed is left out")
+        return record
+    frontier = frontier_of(problem, answer.plan)
+    return replace(record, answer=replace(answer, frontier=frontier))

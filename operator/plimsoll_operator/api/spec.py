@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from plimsoll_operator.api.quantities import CoreQuantity, MemoryQuantity
+from plimsoll_operator.api.quantities import CoreQuantity, MemoryQuantity, memory_bytes
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.search_fields import SearchSection, with_search_fields
 from plimsoll_planner.records.bounds import (
@@ -192,14 +192,25 @@ class Profile(ApiRecord):
     """How long profiling may take, and a replay or a rehearsal as well."""
 
 
+WITHOUT_A_PLAN = "16Gi"
+"""Memory of the host beside each GPU."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PerGPU(ApiRecord):
     """What a pod asks for beside each GPU."""
 
     cpu: CoreQuantity = "4"
     """How many cores of the host a pod asks for with each of its GPUs."""
-    memory: MemoryQuantity = "16Gi"
-    """How much memory of the host a pod asks for with each of its GPUs."""
+    memory: MemoryQuantity | None = None
+    """How much memory of the host a pod asks for with each of its GPUs. Ranks ask for
+    no less than their plan predicts. Unset: for just that, and for 16Gi where there is
+    no plan yet."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """The amount, or what takes its place where there is no plan."""
+        return memory_bytes(self.memory or WITHOUT_A_PLAN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

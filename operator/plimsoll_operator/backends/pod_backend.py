@@ -20,7 +20,7 @@ from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest
 from plimsoll_operator.backends.workloads import WorkloadObserver
 from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Object
-from plimsoll_operator.nodes.host_memory import raised, raised_text
+from plimsoll_operator.nodes.host_memory import raised, raised_text, with_predicted
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
 from plimsoll_operator.objects.manifests import (
@@ -160,12 +160,15 @@ class PodBackend:
     async def _template(self, request: TaskRequest, inputs: str) -> tuple[Object, str]:
         """Template of a task's pods, and a note about it for people."""
         launch, trains = self.spec.launch, request.task.child_kind is TaskKind.TRAIN
-        num_gpus, affinity = needs_of(request.devices)
+        plan, per_gpu = request.devices, launch.per_gpu
+        num_gpus, affinity = needs_of(plan)
+        if isinstance(plan, HybridPlan):
+            per_gpu = with_predicted(per_gpu, plan.pods)
         parts = PodParts(
             task=request.task,
             labels=labels_of(self.plan.owner, request.task.child_kind),
             num_gpus=num_gpus,
-            per_gpu=launch.per_gpu,
+            per_gpu=per_gpu,
             affinity=affinity,
             inputs=inputs,
             subdomain=self.plan.owner.service if trains else "",
@@ -174,13 +177,13 @@ class PodBackend:
         )
         users = json.loads(self.spec.template)
         made = pod_template(users, parts, self.release)
-        plan, factor, pod = request.devices, request.memory_factor, made["spec"]
+        factor, pod = request.memory_factor, made["spec"]
         if factor == 1 or not isinstance(plan, HybridPlan):
             return made, ""
         nodes = await self.machines.nodes()
-        more = raised(launch.per_gpu, factor, plan.pods, pod, nodes)
+        more = raised(per_gpu, factor, plan.pods, pod, nodes)
         again = pod_template(users, replace(parts, per_gpu=more), self.release)
-        return again, "" if again["spec"] == pod else raised_text(launch.per_gpu, more)
+        return again, "" if again["spec"] == pod else raised_text(per_gpu, more)
 
 
 def needs_of(devices: Offer | HybridPlan | None) -> tuple[int, Object | None]:

@@ -1,8 +1,10 @@
-"""Memory of the host that the pods of a worker group ask for after it was too little.
+"""Memory of the host that the pods of a worker group ask for.
 
-In: what a plan asks for beside each GPU, how many times as much is wanted, the pods and
-the nodes. Out: what to ask for. Called where a worker group is started again. One that
-asks for more than its nodes have would wait for ever, so each pod must have its place:
+At first that is what the plan predicts, or more if a person states more. Then it may
+have been too little. In: what was asked for beside each GPU, how many times as much is
+wanted, the pods and the nodes. Out: what to ask for. Called where a worker group is
+started. One that asks for more than its nodes have would wait for ever, so each pod
+must have its place:
 
     a node's places    as many as its GPUs are enough for
     room of a place    an equal part of its memory, less an eighth for what runs on
@@ -20,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from plimsoll_operator.api.quantities import amount, memory_bytes
+from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.api.spec import PerGPU
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.template_fields import MAIN
@@ -37,6 +39,14 @@ RESERVED_SHARE: Final = 8
 """One part of so many of a node's memory is left to the agents that run on each."""
 
 
+def with_predicted(per_gpu: PerGPU, pods: PodShape) -> PerGPU:
+    """Resources of each GPU with at least the memory that a plan predicts."""
+    predicted = -(-pods.host_memory_bytes_per_pod // pods.gpus_per_pod)
+    if per_gpu.memory is not None and per_gpu.memory_bytes >= predicted:
+        return per_gpu
+    return replace(per_gpu, memory=f"{-(-predicted // MIB)}Mi")
+
+
 def raised(
     per_gpu: PerGPU,
     factor: int,
@@ -49,7 +59,7 @@ def raised(
     Never less than the spec asks for; `pod` is the spec rendered with that.
     """
     rooms = sorted(rooms_of(pods, pod, nodes), reverse=True)[: pods.num_pods]
-    stated = memory_bytes(per_gpu.memory)
+    stated = per_gpu.memory_bytes
     most = rooms[-1] // pods.gpus_per_pod if rooms else stated * factor
     wanted = min(stated * factor, most) // MIB
     return replace(per_gpu, memory=f"{wanted}Mi") if wanted * MIB > stated else per_gpu

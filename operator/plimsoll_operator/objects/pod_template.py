@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
-from plimsoll_operator.api.quantities import cores, memory_bytes
+from plimsoll_operator.api.quantities import cores
 from plimsoll_operator.api.spec import PerGPU
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.template_fields import (
@@ -213,7 +213,7 @@ def fill_resources(resources: Object, parts: PodParts) -> None:
     """Ask for GPUs, and for what goes with each; what a person asks for stays."""
     requests, limits = resources["requests"], resources["limits"]
     share = max(parts.num_gpus, 1)
-    memory = str(memory_bytes(parts.per_gpu.memory) * share)
+    memory = str(parts.per_gpu.memory_bytes * share)
     if "cpu" not in limits:
         requests.setdefault("cpu", milli(cores(parts.per_gpu.cpu) * share))
     if "memory" not in requests:

@@ -31,6 +31,8 @@ from plimsoll_planner.records.model_profile import (
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+WIDEST = 4
+"""Bytes of a number, at most."""
 KEPT, RECOMPUTED = 0, 1
 WAYS = (KEPT, RECOMPUTED)
 """Ways of a layer: what becomes of its activations between forward and backward."""
@@ -41,7 +43,8 @@ layers in 1,000 micro-batches in flight, or a boundary in a million of them."""
 STATE = ("parameter", "gradient", "buffer", "optimizer")
 """The columns of state of a `ChainBytes`, of which tied layers share a copy (`Tie`)."""
 COUNTED = (
-    *(*STATE, "exchanged", "optimizer_transient", "boundary", "saved", "held_input"),
+    *(*STATE, "exchanged", "owned", "host", "optimizer_transient"),
+    *("boundary", "saved", "held_input"),
     *("forward_transient", "backward_transient", "backward_transient_at_end"),
 )
 """The columns of bytes of a `ChainBytes`."""
@@ -100,7 +103,9 @@ class Tie:
     computed waits for the others, in the parameters' type. 0 for the lower bound: the
     peak may lie before."""
     exchanged: int
-    """As the column of `ChainBytes`."""
+    owned: int
+    host: int = 0
+    """As the columns of `ChainBytes`."""
     num_numbers: int = 0
     """As in `TiedLayers`, and so is `optimizer_per_number`."""
     optimizer_per_number: int = 0
@@ -124,6 +129,10 @@ class ChainBytes:
     optimizer: Ints
     exchanged: Ints
     """Bytes whose all-reduce takes as long as what replicas exchange in a step."""
+    owned: Ints
+    """Numbers that the optimizer of a rank steps on."""
+    host: Ints
+    """Bytes in the memory of the machine."""
     optimizer_transient: Ints
     boundary: Ints
     saved: Ints
@@ -246,7 +255,7 @@ def countable(chain: ChainBytes) -> ChainBytes:
                 tie,
                 **{
                     name: min(getattr(tie, name), most)
-                    for name in (*STATE, "waiting_bytes", "exchanged")
+                    for name in (*STATE, "waiting_bytes", "exchanged", "owned")
                 },
             )
             for tie in chain.ties
@@ -279,7 +288,7 @@ def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
 
 def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
     """Bytes of a chain (`require_chain`) for `micro_batch` samples."""
-    costs, rows = profile.costs, rows_of(profile)
+    costs, recipe, rows = profile.costs, profile.recipe, rows_of(profile)
     place = np.array(rows, dtype=np.int64)
 
     def line(columns: ByteColumns | None) -> Ints:
@@ -297,15 +306,21 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         return np.array(values, dtype=np.bool_)[place]
 
     ways = (costs.kept, costs.recomputed)
+    divided = divided_bytes(profile, place)
+    # Some numbers may be of the widest type.
+    number_bytes = WIDEST if bound is Bound.LOWER else NUMBER_BYTES[recipe.sums_in]
+    gradient = column(costs.gradient_bytes)
     inside = np.stack([line(c.backward_transient) for c in ways])
     at_end = np.stack([line(c.backward_transient_at_end) for c in ways])
     return ChainBytes(
         bound=bound,
         parameter=column(costs.parameter_bytes),
-        gradient=column(costs.gradient_bytes),
+        gradient=gradient,
         buffer=column(costs.buffer_bytes),
         optimizer=column(costs.optimizer_bytes),
-        exchanged=column(costs.gradient_bytes),
+        exchanged=gradient,
+        owned=gradient // number_bytes if divided is None else divided.num_numbers,
+        host=np.zeros_like(gradient),
         optimizer_transient=column(costs.optimizer_transient_bytes),
         boundary=line(costs.boundary),
         saved=np.stack([line(c.saved) for c in ways]),
@@ -321,10 +336,10 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),
         row=place,
-        ties=tuple(tie_of(profile.recipe, tied, bound) for tied in profile.tied),
+        ties=tuple(tie_of(recipe, tied, bound) for tied in profile.tied),
         inputs_per_sample=profile.input_bytes_per_sample,
         targets_per_sample=profile.target_bytes_per_sample,
-        divided=divided_bytes(profile, place),
+        divided=divided,
     )
 
 
@@ -363,6 +378,7 @@ def tie_of(recipe: Recipe, tied: TiedLayers, bound: Bound) -> Tie:
         optimizer=tied.optimizer_bytes,
         waiting_bytes=0 if bound is Bound.LOWER else waiting_bytes,
         exchanged=tied.gradient_bytes,
+        owned=tied.num_numbers or tied.gradient_bytes // added,
         num_numbers=tied.num_numbers,
         optimizer_per_number=tied.optimizer_bytes_per_number,
     )

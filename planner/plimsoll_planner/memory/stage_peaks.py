@@ -9,13 +9,19 @@ Entries with B <= A are no stages; their peak is `LARGEST_BYTES` or above.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, STATE, ChainBytes, Ints
+from plimsoll_planner.memory.chain_bytes import (
+    LARGEST_BYTES,
+    STATE,
+    ChainBytes,
+    Flags,
+    Ints,
+)
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
@@ -34,6 +40,10 @@ class StageBytes:
     """Without copies for their exchange."""
     exchanged: Ints
     """Bytes whose all-reduce takes as long as what replicas exchange in a step."""
+    owned: Ints
+    """Numbers that the optimizer of a rank steps on."""
+    host: Ints
+    """In the memory of the machine."""
     state: Ints
     """Parameters, gradients, buffers and optimizer state."""
     num_exchanges: Ints
@@ -53,6 +63,10 @@ class StageBytes:
     """[A]: of a sample, 0 for all stages but the first."""
     targets: Ints
     """[B]: of a sample, 0 for all stages but the last."""
+
+    def only_where(self, possible: Flags) -> StageBytes:
+        """The same, with runs [A, B] that are not possible above any device."""
+        return replace(self, state=np.where(possible, self.state, LARGEST_BYTES))
 
     def state_of(self, flow: Flow, runs: Runs = EVERY) -> Ints:
         """All state of some runs, copies for the exchange of gradients included."""
@@ -109,7 +123,7 @@ def stage_bytes(
         return np.asarray(sums[None, :] - sums[:-1, None])
 
     # [1] sums
-    summed = (*STATE, "exchanged")
+    summed = (*STATE, "exchanged", "owned", "host")
     columns = {name: run_sums(getattr(chain, name)) for name in summed}
     # [2] ties
     waiting = np.zeros_like(columns["gradient"])
@@ -133,6 +147,8 @@ def stage_bytes(
         holdings=holdings,
         gradient=columns["gradient"],
         exchanged=columns["exchanged"],
+        owned=columns["owned"],
+        host=columns["host"],
         state=np.asarray(sum(columns[name] for name in STATE)),
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,

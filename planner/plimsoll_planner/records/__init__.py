@@ -9,7 +9,8 @@ images (docs/decisions/0006). Reading order is import order:
     device_overhead, engine, offer      what it runs on
     strategy                            how it is spread over devices
     problem                             the question
-    plan, certificate, solution         the answer and its proof
+    plan, certificate                   the answer and its proof
+    frontier, solution                  memory against speed; all of the answer
     replay, observation                 what a replay found, and what really happened
     task                                a task, and what became of it
     rehearsal                           what one rank held, alone on a device

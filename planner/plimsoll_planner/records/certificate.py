@@ -51,6 +51,9 @@ class Rule(StrEnum):
     """The least memory at any speed, for all replicas and micro-batches at once."""
     PEAK_EXCEEDS = "memory-corner"
     """The least memory at any speed, found by the exact search."""
+    HOST_MEMORY = "host-memory"
+    """Some plan would fit the devices, and none that keeps optimizer state on the host
+    fits the machine's memory as well."""
     RATE_BOUND = "rate-bound"
     """No plan of the tuple can reach the rate floor, for all seconds inside their
     intervals."""
@@ -75,6 +78,7 @@ class Binding(StrEnum):
     """Which constraint a count or a problem breaks on."""
 
     MEMORY = "memory"
+    HOST_MEMORY = "host-memory"
     RATE = "rate"
     BATCH = "batch"
     ENGINE = "engine"
@@ -95,9 +99,10 @@ class NearestMiss(Record):
     plan was looked at: the bytes are then those of some rank of every plan."""
     phase: Phase | None = None
     needed_bytes: Bytes | None = None
-    """Lower bound of that rank's device memory."""
+    """Lower bound of that rank's device memory; of what it takes of its machine's,
+    where that is missed."""
     capacity_bytes: Bytes | None = None
-    """Memory of the device, less the headroom."""
+    """Memory of the device, less the headroom; or its share of the machine's."""
     samples_per_s: Rate | None = None
     """Upper bound of the throughput of the plan that comes nearest."""
     needed_samples_per_s: Rate | None = None
@@ -105,7 +110,8 @@ class NearestMiss(Record):
     def check_rules(self) -> None:
         """A miss of memory has its bytes; one of rate both rates."""
         wanted: tuple[str, ...] = ()
-        if self.binding is Binding.MEMORY:
+        is_memory = self.binding in {Binding.MEMORY, Binding.HOST_MEMORY}
+        if is_memory:
             wanted = ("needed_bytes", "capacity_bytes")
         elif self.binding is Binding.RATE:
             wanted = ("samples_per_s", "needed_samples_per_s")
@@ -114,7 +120,7 @@ class NearestMiss(Record):
                 raise self.refuse(field, f"given, where {self.binding} is missed")
         if (self.rank is None) != (self.phase is None):
             raise self.refuse("phase", "given exactly where rank is")
-        if self.binding is Binding.MEMORY and self.short_bytes == 0:
+        if is_memory and self.short_bytes == 0:
             raise self.refuse("needed_bytes", f"above {self.capacity_bytes} bytes")
         if self.samples_per_s and self.samples_per_s >= (
             self.needed_samples_per_s or 0
@@ -124,6 +130,8 @@ class NearestMiss(Record):
     @property
     def place(self) -> str:
         """Place where memory is short: `rank 0, backward`, or `some rank`."""
+        if self.binding is Binding.HOST_MEMORY:
+            return "some rank's host memory"
         return "some rank" if self.rank is None else f"rank {self.rank}, {self.phase}"
 
     @property

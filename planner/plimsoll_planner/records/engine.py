@@ -61,6 +61,7 @@ class OptimizerHome(StrEnum):
     """Memory that the optimizer state of a rank lives in."""
 
     DEVICE = "device"
+    """That of its device."""
     HOST = "host"
     """That of the machine: gradients go there after the last backward pass, the
     optimizer steps there, and parameters come back."""

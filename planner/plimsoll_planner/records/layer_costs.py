@@ -223,6 +223,9 @@ class LayerCosts(Record):
     recompute: SecondsColumns | None = None
     """Seconds that recomputing adds to both passes; they count in the backward pass."""
     optimizer_step_s: tuple[Seconds, ...] | None = None
+    host_step_s: tuple[Seconds, ...] | None = None
+    """Of the optimizer step on the host, with as many threads as each rank has there.
+    None where it was not measured."""
     divided: DividedColumns | None = None
     """None where replicas cannot divide the optimizer state, because the optimizer
     mixes numbers of a tensor, and in profiles of before that was asked."""

@@ -24,7 +24,12 @@ from plimsoll_planner.records.bounds import (
 )
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import Document
-from plimsoll_planner.records.engine import EngineTraits, Schedule, Sharding
+from plimsoll_planner.records.engine import (
+    EngineTraits,
+    OptimizerHome,
+    Schedule,
+    Sharding,
+)
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
@@ -92,6 +97,8 @@ class Limits(Record):
     shardings: tuple[Sharding, ...] = (Sharding.NONE, Sharding.OPTIMIZER)
     """Levels that each stage may have; where replicas cannot divide anything, all is
     whole."""
+    optimizer_homes: tuple[OptimizerHome, ...] = tuple(OptimizerHome)
+    """Where the optimizer state of each stage may be."""
     in_flight_caps: bool = True
     """Stages may hold fewer micro-batches in flight than the schedule lets them, if the
     engine can."""
@@ -108,7 +115,7 @@ class Limits(Record):
 
     def check_rules(self) -> None:
         """Something is left to search."""
-        for field in ("tensor_degrees", "shardings"):
+        for field in ("tensor_degrees", "shardings", "optimizer_homes"):
             if not getattr(self, field):
                 raise self.refuse(field, "at least one entry")
         least = min(self.pipeline_degrees or (1,)) * min(self.data_degrees or (1,))
@@ -133,6 +140,8 @@ class Override(Record):
     """Exactly these layers recompute; null: not fixed."""
     sharding: Sharding | None = None
     """Of every stage with replicas; null: not fixed."""
+    optimizer_home: OptimizerHome | None = None
+    """Of every stage; null: not fixed."""
     in_flight_caps: Caps = ()
     """Micro-batches in flight of each stage; empty: not fixed."""
 
@@ -303,8 +312,14 @@ class Problem(Document):
         check_fixed(self.global_batch_size, self.limits, fixed)
 
     def _check_techniques(self) -> None:
-        """The engine has what is fixed of sharding and of numbers in flight."""
+        """The engine has what is fixed of techniques."""
         fixed, engine = self.override, self.engine
+        homes = engine.can.optimizer_homes
+        if fixed.optimizer_home not in {None, *homes}:
+            rule = f"what {engine.engine} runs: {', '.join(homes)}"
+            raise self.refuse(
+                "override.optimizer_home", rule, str(fixed.optimizer_home)
+            )
         runs = [one for one in Sharding if one in engine.can.shardings]
         if fixed.sharding is not None and fixed.sharding not in runs:
             rule = f"what {engine.engine} runs: {', '.join(runs)}"

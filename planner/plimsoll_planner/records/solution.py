@@ -12,6 +12,7 @@ from enum import StrEnum
 from plimsoll_planner.records.bounds import Count, Fraction, Index, Message, Seconds
 from plimsoll_planner.records.certificate import Binding, Certificate, NearestMiss
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.frontier import Frontier
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
 
@@ -69,6 +70,8 @@ class Solution(Document):
     """Basis of the answer that nobody measured, or that a person fixed."""
     fewest_unfixed: Count | None = None
     """Certified fewest GPUs where nothing is fixed; shown if a person fixed parts."""
+    frontier: Frontier | None = None
+    """Memory against speed for as many GPUs as `plan` has; only if asked for."""
 
     def check_rules(self) -> None:
         """The plan is one that the certificate is about; optimal needs a proof."""
@@ -77,6 +80,9 @@ class Solution(Document):
         if not is_fixed and (fewest is None or self.plan.num_gpus < fewest):
             rule = f"a plan of at least the certified fewest GPUs, {fewest}"
             raise self.refuse("plan", rule, f"{self.plan.num_gpus} GPUs")
+        if self.frontier and self.frontier.num_gpus != self.plan.num_gpus:
+            rule = f"a curve of {self.plan.num_gpus} GPUs, as many as the plan has"
+            raise self.refuse("frontier", rule, self.frontier.num_gpus)
         if self.termination is Termination.OPTIMAL:
             if not self.certificate.is_proof:
                 rule = "not optimal, where a smaller count is undecided or not searched"

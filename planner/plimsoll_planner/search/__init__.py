@@ -21,6 +21,7 @@ Reading order is import order:
     found, plans_within        plans of given cuts, within a capacity
     next_fit                   cuts and numbers in flight for a period
     tuple_search               plans of one tuple: fastest, least memory
+    host_need                  memory of the machine that a tuple lacks
     verdicts                   one tuple: fits, fails or undecided, and by which rule
     explore                    all tuples: the best first
     gaps                       how far a plan may be from the best
@@ -29,6 +30,7 @@ Reading order is import order:
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
     answer                     all of it: `solve`
+    frontier                   memory against speed, for as many GPUs as a plan has
     replayed                   an answer held against the replay of its ranks
     least_memory_plans         what must run out of memory if a proof holds
     baselines                  what people do without a planner, judged alike

@@ -91,7 +91,7 @@ def solve_as_fixed(
             for found in pareto_front(explorer, chosen.found, floor)
         ),
         statistics=statistics_of(explorer, clock() - started_s),
-        warnings=warnings_of(explorer, chosen.found.candidate),
+        warnings=warnings_of(explorer, chosen.found.candidate, chosen.found),
     )
 
 

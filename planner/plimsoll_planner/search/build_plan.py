@@ -25,8 +25,6 @@ from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.timing.walk_bounds import step_interval
 
 BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)
-HOST_BYTES_PER_RANK = 2 * 2**30
-"""Interpreter and libraries of one rank."""
 
 
 def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
@@ -84,6 +82,7 @@ def build_stage(
             candidate, place, found.choices[place]
         ).in_flight,
         peaks=stage_peaks(search, found, place, first, end),
+        host_bytes=host_tensors(search, found, place),
         **found.choices[place].stated,
     )
 
@@ -138,16 +137,25 @@ def phase_peak(
     )
 
 
-def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
-    """Host memory that a pod requests.
+def host_tensors(search: TupleSearch, found: Found, place: int) -> int:
+    """Bytes of tensors that a rank of a stage holds in its machine's memory."""
+    b, choice = found.candidate.micro_batch, found.choices[place].capped(None)
+    run = search.tables.runs_of(found.cuts)[place]
+    return int(search.tables.stages(Bound.UPPER, b, choice).host[run])
 
-    Each rank has its interpreter, and a checkpoint copies its state to the host.
-    """
-    ends = (*found.cuts[1:], search.tables.num_layers)
-    largest = max(
-        int(search.stage_bytes(found.candidate, Bound.UPPER, choice).state[run])
+
+def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
+    """Memory of the machine that each pod asks for: all that its ranks may take."""
+    b = found.candidate.micro_batch
+    of_ranks = [
+        int(search.host_bytes(Bound.UPPER, b, choice.capped(None))[run])
         for choice, run in zip(
-            found.choices, zip(found.cuts, ends, strict=True), strict=True
+            found.choices, search.tables.runs_of(found.cuts), strict=True
         )
-    )
-    return min(gpus_per_pod * (HOST_BYTES_PER_RANK + largest), LARGEST_INTEGER)
+        for _ in range(found.candidate.mesh.ranks_per_stage)
+    ]
+    pods = [
+        of_ranks[first : first + gpus_per_pod]
+        for first in range(0, len(of_ranks), gpus_per_pod)
+    ]
+    return min(max(map(sum, pods)), LARGEST_INTEGER)

@@ -25,11 +25,12 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.nearest_miss import memory_miss
+from plimsoll_planner.search.nearest_miss import host_miss, memory_miss
 from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 from plimsoll_planner.text.explain import uncounted_text
+from plimsoll_planner.timing.chain_seconds import is_host_measured
 
 MEMORY_RULES = (
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
@@ -37,6 +38,7 @@ MEMORY_RULES = (
 )
 BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
+    (Binding.HOST_MEMORY, (Rule.HOST_MEMORY,)),
     (Binding.MEMORY, MEMORY_RULES),
     (Binding.GPU_LIMIT, (Rule.POD_SHAPE,)),
     (Binding.ENGINE, (Rule.ENGINE_CANNOT_RUN,)),
@@ -174,6 +176,12 @@ def nearest_miss(
     if binding is Binding.MEMORY:
         missed = [d for d in decisions if d.rule in MEMORY_RULES]
         return memory_miss(explorer.search, nearest_by_memory(explorer, missed))
+    if binding is Binding.HOST_MEMORY:
+        missed = [d for d in decisions if d.rule is Rule.HOST_MEMORY]
+        return min(
+            (host_miss(explorer.search, d.candidate) for d in missed),
+            key=lambda miss: miss.short_bytes,
+        )
     if binding is not Binding.RATE:
         return None
     slow = [d for d in decisions if d.rule is Rule.RATE_BOUND]
@@ -232,7 +240,9 @@ def currencies_text(offers: Sequence[Offer]) -> str:
     )
 
 
-def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
+def warnings_of(
+    explorer: Explorer, candidate: Candidate, plan: Found | None = None
+) -> tuple[str, ...]:
     """Warnings of an answer: assumptions that nobody measured."""
     problem = explorer.problem
     offer = problem.offers[candidate.offer]
@@ -255,6 +265,14 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
             "work and the offer's rates"
         )
         found += filter(None, [uncounted_text(problem.profile)])
+    uses_host = plan is not None and any(one.uses_host for one in plan.choices)
+    if uses_host and not is_host_measured(problem.profile, offer):
+        found.append(
+            "no measured seconds of an optimizer step on a host of "
+            f"{offer.device_product}: "
+            "estimated from the bytes that it reads and writes; profile on such a "
+            "machine with --source measured to narrow it"
+        )
     if layers := problem.profile.statistics_text:
         found.append(
             "statistics over the samples of a micro-batch decide what is trained in "

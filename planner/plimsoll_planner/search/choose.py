@@ -173,13 +173,29 @@ def least_memory_of(
         gap = 1 - min(*least_bytes, peak) / peak if peak else 0.0
         return Choice(found=best, memory_gap=gap)
 
-    def least_peak(candidate: Candidate, step_s: float) -> float:
-        slow = step_s > explorer.target_s(needed_per_s(candidate.num_gpus))
-        return (
-            float("inf") if slow else least_device_peak(explorer, candidate, merge=True)
-        )
+    def longest_s(num_gpus: int) -> float:
+        return explorer.target_s(needed_per_s(num_gpus))
 
-    return Choice(found=best, memory_gap=gap_below(explorer, tuples, peak, least_peak))
+    return Choice(found=best, memory_gap=open_gap(explorer, tuples, peak, longest_s))
+
+
+def open_gap(
+    explorer: Explorer,
+    tuples: Iterable[Candidate],
+    peak: int,
+    target_s: Callable[[int], float],
+) -> float:
+    """Part of a peak that another plan may need less, also one that was left out.
+
+    The step of a plan may take `target_s` of its number of GPUs.
+    """
+
+    def least_peak(candidate: Candidate, step_s: float) -> float:
+        if step_s > target_s(candidate.num_gpus):
+            return float("inf")
+        return least_device_peak(explorer, candidate, merge=True)
+
+    return gap_below(explorer, tuples, peak, least_peak)
 
 
 def least_device_peak(

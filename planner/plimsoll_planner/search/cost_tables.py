@@ -334,6 +334,7 @@ def grouped(chain: ChainSeconds, starts: Ints) -> ChainSeconds:
         backward=np.add.reduceat(chain.backward, starts),
         recompute=np.add.reduceat(chain.recompute, starts),
         optimizer_step=np.add.reduceat(chain.optimizer_step, starts),
+        host_step=np.add.reduceat(chain.host_step, starts),
     )
 
 

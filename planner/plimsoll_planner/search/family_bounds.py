@@ -49,7 +49,7 @@ class FamilyBounds:
     def __init__(self, context: TupleContext) -> None:
         """Begin with none known."""
         self._context = context
-        self._known: dict[Strategy, list[Known]] = defaultdict(list)
+        self._known: dict[tuple[Strategy, int], list[Known]] = defaultdict(list)
 
     def relaxed(self, candidate: Candidate, bound: Bound) -> int:
         """Relaxed bound of the least peak; 0 if cuts are fixed or grouped."""
@@ -62,15 +62,18 @@ class FamilyBounds:
             strategy = replace(strategy, mesh=replace(strategy.mesh, data=1))
         most_stages = context.problem.limits.max_gpus // strategy.mesh.data
         most = max(min(context.tables.num_layers, most_stages), stages)
+        has_host = context.host_share(candidate) > 0
         found = context.once(
-            ("relaxed peaks", bound, strategy),
+            ("relaxed peaks", bound, strategy, has_host),
             lambda: placement.least_peaks(
-                lambda left: self._relaxed_peaks(strategy, bound, left), most
+                lambda left: self._relaxed_peaks(strategy, has_host, bound, left), most
             ),
         )
         return min(found[stages], LARGEST_BYTES)
 
-    def _relaxed_peaks(self, strategy: Strategy, bound: Bound, left: int) -> Ints:
+    def _relaxed_peaks(
+        self, strategy: Strategy, has_host: bool, bound: Bound, left: int
+    ) -> Ints:
         """[A, B]: relaxed peaks of a stage, `left` stages from it to the last."""
         tables, can = self._context.tables, self._context.problem.engine.can
         fewest = 1 if can.fewer_micro_batches_than_stages else left
@@ -86,7 +89,7 @@ class FamilyBounds:
             least_peaks(
                 tables.relaxed_stages(bound, choice), options, choice.flow(flow)
             )
-            for choice in self._context.stage_choices(strategy)
+            for choice in self._context.stage_choices(strategy, has_host)
         )
 
     def states(self, candidate: Candidate, bound: Bound) -> int:
@@ -137,7 +140,12 @@ class FamilyBounds:
     def note(self, candidate: Candidate, least_peaks: list[int]) -> None:
         """Remember least peaks, lower bytes, of all numbers of stages."""
         known = Known(candidate.micro_batch, least_peaks)
-        self._known[candidate.strategy.without_stages].append(known)
+        self._known[self._alike(candidate)].append(known)
+
+    def _alike(self, candidate: Candidate) -> tuple[Strategy, int]:
+        """What tuples share that differ by micro-batch and stages alone."""
+        share = self._context.host_share(candidate)
+        return candidate.strategy.without_stages, share
 
     def dominated(self, candidate: Candidate) -> int:
         """Least peak, lower bytes, of a tuple that has no more; 0 if none is known."""
@@ -153,7 +161,7 @@ class FamilyBounds:
             return 0
         peaks = (
             known.least_peaks[stages]
-            for known in self._known[candidate.strategy.without_stages]
+            for known in self._known[self._alike(candidate)]
             if tables.num_probed < known.micro_batch < candidate.micro_batch
             and stages < len(known.least_peaks)
         )

@@ -13,6 +13,7 @@ from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.memory.stage_peaks import peaks_of_run
 from plimsoll_planner.records.certificate import Binding, NearestMiss
 from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.search.host_need import needed_host_bytes
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
 
@@ -39,6 +40,19 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
         phase=phase,
         needed_bytes=allowed.device(Bound.LOWER, tensor_bytes),
         capacity_bytes=allowed.capacity_bytes,
+    )
+
+
+def host_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
+    """The rank that takes most of its machine's memory, in the plan that takes least.
+
+    All that the tuple lacks is that memory.
+    """
+    return NearestMiss(
+        binding=Binding.HOST_MEMORY,
+        offer=candidate.offer,
+        needed_bytes=needed_host_bytes(search, candidate) or 0,
+        capacity_bytes=search.host_share(candidate),
     )
 
 

@@ -38,7 +38,7 @@ def fixed_solution(
         statistics=statistics,
         warnings=(
             misfit(explorer, candidate, fits=fastest is not None),
-            *warnings_of(explorer, candidate),
+            *warnings_of(explorer, candidate, found),
         ),
     )
 

@@ -8,7 +8,12 @@ must have been searched.
 from __future__ import annotations
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.records.engine import Granularity, Schedule, Sharding
+from plimsoll_planner.records.engine import (
+    Granularity,
+    OptimizerHome,
+    Schedule,
+    Sharding,
+)
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.techniques import TECHNIQUES
@@ -17,6 +22,7 @@ SEARCHED = {
     "schedules": tuple(SCHEDULES),
     "tensor_degrees": (1,),
     "shardings": (Sharding.NONE, Sharding.OPTIMIZER),
+    "optimizer_homes": tuple(OptimizerHome),
 }
 """Fields of `Limits`, and the entries of theirs that the search covers."""
 

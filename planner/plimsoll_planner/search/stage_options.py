@@ -19,6 +19,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import least_of
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.stage_runs import end_seconds
 from plimsoll_planner.timing.stage_times import StageTimes
 
 
@@ -30,6 +31,8 @@ class StageOption:
     """It does not fit."""
     step_s: float
     """Step bound."""
+    end_s: float
+    """After the last backward pass."""
     peak: int
     choice: int
     """Its place."""
@@ -92,6 +95,7 @@ class StageOptions(TupleBounds):
                 StageOption(
                     exceeds=peak > capacity_bytes,
                     step_s=float(step_s[0]),
+                    end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
                     peak=peak,
                     choice=place,
                     option=option,
@@ -101,13 +105,8 @@ class StageOptions(TupleBounds):
                 )
             )
         best = min(found)
-
-        def end_s(one: StageOption) -> float:
-            choice = self.choices(candidate)[one.choice]
-            return self.end_s(candidate, stage, run, choice, Bound.EXPECTED)
-
         is_quickest = all(
-            best.added_s <= one.added_s and end_s(best) <= end_s(one)
+            best.added_s <= one.added_s and best.end_s <= one.end_s
             for one in found
             if one is not best and one.exceeds <= best.exceeds
         )
@@ -122,13 +121,11 @@ class StageOptions(TupleBounds):
         bound: Bound,
     ) -> float:
         """Seconds of one run as a stage after its last backward pass."""
-        stages = self.stage_bytes(candidate, bound, choice)
-        exchange_s = self.placed(candidate).exchange_s(
-            stage, int(stages.exchanged[run]), int(stages.num_exchanges[run])
-        )
+        gradients = self.gradients(candidate, bound, choice).of(run)
         runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
-        optimizer_s = runs.optimizer_step[run]
-        return float(choice.end_s(np.array(exchange_s), optimizer_s, bound))
+        spent_s = runs.optimizer_step[run], runs.host_step[run]
+        end = end_seconds(self.placed(candidate), stage, gradients, *spent_s)
+        return float(choice.end_s(end, bound))
 
     def run_times(
         self,

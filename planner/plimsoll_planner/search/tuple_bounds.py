@@ -17,7 +17,7 @@ import numpy as np
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
-from plimsoll_planner.memory.stage_peaks import StageBytes, least_peaks, least_seconds
+from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.choice_bounds import AddedSeconds, ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
@@ -28,7 +28,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import (
-    Gradients,
+    EndSeconds,
     StageBound,
     StageRuns,
     shared_bound,
@@ -114,7 +114,7 @@ class TupleBounds(TupleContext):
             most = candidate.num_stages
         key = (
             *(bound, merge, candidate.micro_batch, candidate.num_micro_batches),
-            candidate.strategy.without_stages,
+            *(candidate.strategy.without_stages, self.host_share(candidate)),
             placement,
         )
         if (
@@ -151,7 +151,7 @@ class TupleBounds(TupleContext):
             return np.minimum(peaks, LARGEST_BYTES)
 
         # With caps all stages but the last ones have one flow.
-        key = (bound, merge, tuple(flows.items()))
+        key = (bound, merge, self.host_share(candidate), tuple(flows.items()))
         if key not in self._stage_peaks:
             self._stage_peaks.clear()
             self._stage_peaks[key] = make()
@@ -173,7 +173,7 @@ class TupleBounds(TupleContext):
                 stage_runs(
                     self.tables.runs(candidate.offer, seconds_bound, b),
                     self.tables.boundaries(seconds_bound, b),
-                    gradients_of(self.stage_bytes(candidate, seconds_bound, choice)),
+                    self.gradients(candidate, seconds_bound, choice),
                     self.placed(candidate),
                     partial(choice.end_s, bound=seconds_bound),
                 )
@@ -208,7 +208,8 @@ class TupleBounds(TupleContext):
         """[A, B]: least seconds that recomputing adds within a capacity."""
         b = candidate.micro_batch
         clock = self.tables.clock(candidate.offer)
-        key = (clock, bounds, capacity_bytes, choice, flow)
+        share = self.host_share(candidate) if choice.uses_host else 0
+        key = (clock, bounds, capacity_bytes, choice, flow, share)
         if key not in self._least_s:
             if sum(kept.nbytes for kept in self._least_s.values()) > MOST_SECONDS_BYTES:
                 self._least_s.clear()
@@ -307,18 +308,18 @@ class TupleBounds(TupleContext):
         chain = self.tables.seconds(
             candidate.offer, seconds_bound, candidate.micro_batch
         )
-        count, step_s = candidate.num_micro_batches, chain.optimizer_step.sum()
-        least_s = min(
-            float(choice.end_s(np.array(0.0), np.array(step_s), seconds_bound))
-            for choice in self.choices(candidate)
+        count, nothing = candidate.num_micro_batches, np.array(0.0)
+        end = EndSeconds(
+            exchange=nothing,
+            optimizer=np.asarray(chain.optimizer_step.sum()),
+            host_step=np.asarray(chain.host_step.sum()),
+            to_host=nothing,
+            from_host=nothing,
         )
+        choices = self.choices(candidate)
+        least_s = min(float(choice.end_s(end, seconds_bound)) for choice in choices)
         return shared_bound(chain, self.placed(candidate), count, least_s)
 
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
         """Lower bound of the seconds that a micro-batch takes; see `periods`."""
         return self.periods.least(candidate, bounds)
-
-
-def gradients_of(stages: StageBytes) -> Gradients:
-    """Gradients that replicas exchange."""
-    return Gradients(num_bytes=stages.exchanged, exchanges=stages.num_exchanges)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.chain_bytes import Bound, Ints
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.host_memory import rank_bytes, share
 from plimsoll_planner.memory.stage_peaks import StageBytes
 from plimsoll_planner.overhead.allowance import (
     Allowance,
@@ -26,6 +27,7 @@ from plimsoll_planner.overhead.allowance import (
     overhead_for,
 )
 from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.model_profile import NUMBER_BYTES
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.search.alike import first_alike
@@ -35,6 +37,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.schedule import PipelineSchedule
+from plimsoll_planner.timing.stage_runs import Gradients
 from plimsoll_planner.timing.topology import Topology, topology
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -66,6 +69,7 @@ class TupleContext:
         tied = problem.profile.tied
         self._num_ties = len({tie.layers for tie in tied if tie.gradient_bytes})
         self._alike = first_alike(problem.offers)
+        self._host_shares = [share(offer) for offer in problem.offers]
         self.once = self.tables.once
 
     def alike(self, candidate: Candidate) -> Candidate:
@@ -116,18 +120,24 @@ class TupleContext:
 
     def choices(self, candidate: Candidate) -> tuple[StageChoice, ...]:
         """Choices that each stage has."""
-        return self.stage_choices(candidate.strategy)
+        return self.stage_choices(candidate.strategy, self.host_share(candidate) > 0)
 
-    def stage_choices(self, strategy: Strategy) -> tuple[StageChoice, ...]:
+    def stage_choices(
+        self, strategy: Strategy, has_host: bool
+    ) -> tuple[StageChoice, ...]:
         """Choices that each stage has under a strategy, the same for all P."""
         alike = strategy.without_stages
         b = self.tables.micro_batches[0]
 
         def make() -> tuple[StageChoice, ...]:
             chains = [self.tables.bytes(bound, b) for bound in Bound]
-            return stage_choices(alike, self.problem, chains)
+            return stage_choices(alike, self.problem, chains, has_host=has_host)
 
-        return self.once(("choices", alike), make)
+        return self.once(("choices", alike, has_host), make)
+
+    def host_share(self, candidate: Candidate) -> int:
+        """Memory of the machine that a rank may take, bytes."""
+        return self._host_shares[candidate.offer]
 
     def sharding(self, candidate: Candidate) -> Sharding:
         """Up to which level each stage may be sharded."""
@@ -162,8 +172,45 @@ class TupleContext:
     def stage_bytes(
         self, candidate: Candidate, bound: Bound, choice: StageChoice
     ) -> StageBytes:
-        """Bytes of every run of layers as one stage."""
-        return self.tables.stages(bound, candidate.micro_batch, choice.capped(None))
+        """Bytes of every run of layers as one stage.
+
+        A run that takes more than its share of the machine's memory fits no device.
+        """
+        asked = bound, candidate.micro_batch, choice.capped(None)
+        if not choice.uses_host:
+            return self.tables.stages(*asked)
+        room = self.host_share(candidate)
+        return self.once(
+            ("within the host", room, *asked),
+            lambda: self.tables.stages(*asked).only_where(
+                self.host_bytes(*asked) <= room
+            ),
+        )
+
+    def gradients(
+        self, candidate: Candidate, bound: Bound, choice: StageChoice
+    ) -> Gradients:
+        """Gradients of every run of layers that replicas exchange and step on."""
+        asked = bound, candidate.micro_batch, choice.capped(None)
+        stages, recipe = self.tables.stages(*asked), self.problem.profile.recipe
+        return self.once(
+            ("gradients", *asked),
+            lambda: Gradients(
+                num_bytes=stages.exchanged,
+                exchanges=stages.num_exchanges,
+                to_host_bytes=stages.owned * NUMBER_BYTES[recipe.sums_in],
+                from_host_bytes=stages.owned * NUMBER_BYTES[recipe.precision],
+            ),
+        )
+
+    def host_bytes(self, bound: Bound, micro_batch: int, choice: StageChoice) -> Ints:
+        """[A, B]: memory of the machine that a rank takes."""
+        stages, profile = (
+            self.tables.stages(bound, micro_batch, choice),
+            self.problem.profile,
+        )
+        largest = int(self.tables.bytes(bound, micro_batch, choice).owned.max())
+        return rank_bytes(stages, profile.device_kind, profile.recipe, bound, largest)
 
     def stage_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
         """Flow through one stage."""

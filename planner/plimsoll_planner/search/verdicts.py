@@ -9,7 +9,8 @@ the next two decides all of its tuples. In this order:
     a bound for all D and b exceeds (`family_bounds`)    fails, memory-relaxed
     a layer alone on a rank exceeds                      fails, layer-exceeds
     a smaller b exceeds, which needs no more             fails, dominated
-    the least peak at any speed exceeds (lower bytes)    fails, peak-exceeds
+    the least peak at any speed exceeds (lower bytes)    fails, memory-corner
+    the same, and it would not with a larger host        fails, host-memory
     no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
     too slow where all seconds are at their lower end    undecided, rate-at-equal-error
@@ -31,6 +32,7 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.host_need import needed_host_bytes
 from plimsoll_planner.search.numbers import FAILING
 from plimsoll_planner.search.space import Candidate, Family
 from plimsoll_planner.search.tuple_search import TupleSearch
@@ -124,11 +126,13 @@ def decide(search: TupleSearch, candidate: Candidate, floor: Floor) -> Decision:
     capacity = search.capacity(candidate, Bound.LOWER)
     for rule, tensor_bytes in memory_bounds(search, candidate):
         if tensor_bytes > capacity:
+            lacking = rule is Rule.PEAK_EXCEEDS and lacks_host(search, candidate)
+            least = allowed.device(Bound.LOWER, tensor_bytes)
             return Decision(
                 candidate=candidate,
                 verdict=Verdict.FAILS,
-                rule=rule,
-                least_lower_bytes=allowed.device(Bound.LOWER, tensor_bytes),
+                rule=Rule.HOST_MEMORY if lacking else rule,
+                least_lower_bytes=0 if lacking else least,
             )
     least = search.least_peak(candidate, Bound.LOWER)
     return decide_rate(search, candidate, floor, allowed.device(Bound.LOWER, least))
@@ -144,6 +148,11 @@ def memory_bounds(
     yield Rule.LAYER_EXCEEDS, alone
     yield Rule.DOMINATED, search.family_bounds.dominated(candidate)
     yield Rule.PEAK_EXCEEDS, search.least_peak(candidate, Bound.LOWER)
+
+
+def lacks_host(search: TupleSearch, candidate: Candidate) -> bool:
+    """Whether a tuple of which no plan fits lacks its machine's memory alone."""
+    return needed_host_bytes(search, candidate) is not None
 
 
 def decide_rate(

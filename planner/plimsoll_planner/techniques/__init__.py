@@ -1,7 +1,8 @@
 """Techniques that hold less: a file for each, with everything that holds for it alone.
 
-technique    what a technique states of itself
-sharding     optimizer state divided over the replicas
+technique        what a technique states of itself
+sharding         optimizer state divided over the replicas
+state_on_host    optimizer state in the memory of the machine
 
 A new technique is a file here whose `TECHNIQUE` is a `Technique`. Certificates then no
 longer list it as left out.
@@ -16,7 +17,7 @@ from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.registry import registered
-from plimsoll_planner.techniques.technique import Chains, StageChoice, Technique
+from plimsoll_planner.techniques.technique import Chains, Choice, StageChoice, Technique
 
 TECHNIQUES: tuple[Technique, ...] = tuple(
     one
@@ -27,21 +28,27 @@ TECHNIQUES: tuple[Technique, ...] = tuple(
 CAPS = "in-flight caps"
 """They belong to a schedule (`PipelineSchedule.caps`)."""
 PUBLISHED = (
-    *("sharded optimizer", "sharded gradients and parameters", CAPS),
-    *("offload", "tensor parallelism"),
+    *("sharded optimizer", "sharded gradients and parameters"),
+    *("optimizer on the host", CAPS, "offloaded activations", "tensor parallelism"),
 )
 """Techniques that planners know. A certificate names those it was searched without."""
 
 
 def stage_choices(
-    strategy: Strategy, problem: Problem, chains: Chains
+    strategy: Strategy, problem: Problem, chains: Chains, *, has_host: bool = True
 ) -> tuple[StageChoice, ...]:
     """Every choice of a stage: one of each technique; the same for all P.
 
-    `chains` are bytes of the layers in all three bounds.
+    `chains` are bytes of the layers in all three bounds; `has_host` is whether the
+    memory of the machine is known. If not, choices that use it are there only where a
+    technique has no others, and then fit nowhere.
     """
     alike = strategy.without_stages
-    parts = (one.choices(alike, problem, chains) for one in TECHNIQUES)
+    parts: list[list[Choice]] = []
+    for technique in TECHNIQUES:
+        found = list(technique.choices(alike, problem, chains))
+        on_device = [one for one in found if has_host or not one.uses_host]
+        parts.append(on_device or found)
     return tuple(map(StageChoice, product(*parts)))
 
 

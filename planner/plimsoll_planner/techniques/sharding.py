@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import (
+    WIDEST,
     Bound,
     ChainBytes,
     DividedBytes,
@@ -40,14 +41,12 @@ from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.techniques.technique import Chains, Choice, Technique
-from plimsoll_planner.timing.chain_seconds import Floats
+from plimsoll_planner.timing.stage_runs import EndSeconds
 
 VECTOR = 16
 """Numbers that each parameter, and each replica's part, is a multiple of."""
 SCALARS_BYTES = 512
 """Of what a step takes once, such as norms: at most, besides what its numbers take."""
-WIDEST = 4
-"""Bytes of a number, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,7 @@ class DividedOptimizer(Choice):
             gradient=divided(chain.gradient + more * of_gradient, chain.gradient),
             optimizer=divided(self._optimizer(found, part, chain), chain.optimizer),
             exchanged=divided(sent, chain.exchanged),
+            owned=divided(part, chain.owned),
             optimizer_transient=divided(
                 self._transient(found, part, chain), chain.optimizer_transient
             ),
@@ -158,15 +158,18 @@ class DividedOptimizer(Choice):
             gradient=numbers * of_gradient,
             optimizer=max(own, 0) * tie.optimizer_per_number,
             exchanged=exchanged // 2,
+            owned=max(own, 0),
         )
 
-    def end_s(
-        self, exchange_s: Floats, optimizer_s: Floats, bound: Bound
-    ) -> tuple[Floats, Floats]:
+    def end_s(self, end: EndSeconds, bound: Bound) -> EndSeconds:
         """The optimizer steps on a part; at worst that takes as long as on all."""
         if bound is Bound.UPPER:
-            return exchange_s, optimizer_s
-        return exchange_s, optimizer_s / self.data_degree
+            return end
+        return replace(
+            end,
+            optimizer=end.optimizer / self.data_degree,
+            host_step=end.host_step / self.data_degree,
+        )
 
 
 class ShardedOptimizer(Technique):

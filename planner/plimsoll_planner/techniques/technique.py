@@ -22,6 +22,7 @@ from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.timing.chain_seconds import Floats
+from plimsoll_planner.timing.stage_runs import EndSeconds
 
 Chains = Sequence[ChainBytes]
 """Bytes of the layers, one for each bound; their state is that of every micro-batch."""
@@ -52,12 +53,15 @@ class Choice:
         """
         return flow
 
-    def end_s(
-        self, exchange_s: Floats, optimizer_s: Floats, bound: Bound
-    ) -> tuple[Floats, Floats]:
-        """Exchange of gradients and optimizer step, seconds, of runs of layers."""
+    def end_s(self, end: EndSeconds, bound: Bound) -> EndSeconds:
+        """Seconds after the last backward pass, of runs of layers."""
         del bound
-        return exchange_s, optimizer_s
+        return end
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether bytes lie in the memory of the machine."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +95,16 @@ class StageChoice:
             return flow
         return replace(flow, in_flight=min(self.in_flight_cap, flow.in_flight))
 
-    def end_s(self, exchange_s: Floats, optimizer_s: Floats, bound: Bound) -> Floats:
+    @property
+    def uses_host(self) -> bool:
+        """Whether bytes lie in the memory of the machine."""
+        return any(part.uses_host for part in self.parts)
+
+    def end_s(self, end: EndSeconds, bound: Bound) -> Floats:
         """Seconds after the last backward pass, of runs of layers."""
         for part in self.parts:
-            exchange_s, optimizer_s = part.end_s(exchange_s, optimizer_s, bound)
-        return exchange_s + optimizer_s
+            end = part.end_s(end, bound)
+        return end.total
 
 
 NO_CHOICE = StageChoice()

@@ -85,7 +85,7 @@ def offer_text(offer: Offer) -> str:
 def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
     """By what a count fails, and on which offer."""
     where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
-    if miss.binding is Binding.MEMORY:
+    if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
         needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
         return f"{where}{miss.place}: needs {at_least(needed)}, has {at_most(has)}"
     if miss.binding is Binding.RATE:
@@ -260,6 +260,7 @@ def override_text(space: Space) -> str:
         "cuts": ",".join(map(str, override.cuts)) or None,
         "in flight": ",".join(map(str, override.in_flight_caps)) or None,
         "sharding": override.sharding,
+        "optimizer on the": override.optimizer_home,
     }
     parts = [f"{name} {value}" for name, value in found.items() if value is not None]
     if override.recomputed_layers is not None:

@@ -114,7 +114,7 @@ def shortfall_text(count: CountVerdict) -> str:
     miss = count.nearest_miss
     if miss is None:
         return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
-    if miss.binding is Binding.MEMORY:
+    if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
         return f"{fails} at {miss.place}, short by {at_least(miss.short_bytes)}"
     return (
         f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "

@@ -18,6 +18,7 @@ RULE_NAMES = {
     Rule.LAYER_EXCEEDS: "a layer too large",
     Rule.MEMORY_RELAXED: "least memory of any batch too large",
     Rule.PEAK_EXCEEDS: "least memory too large",
+    Rule.HOST_MEMORY: "host memory too small",
     Rule.RATE_BOUND: "too slow",
     Rule.RATE_AT_EQUAL_ERROR: "too slow at equal relative error",
     Rule.DOMINATED: "smaller micro-batch too large",
@@ -36,6 +37,8 @@ RULES = {
     Rule.MEMORY_RELAXED: "the least memory, at any speed, of all replicas and "
     "micro-batches at once exceeds it",
     Rule.PEAK_EXCEEDS: "the plan of the least memory, at any speed, exceeds it still",
+    Rule.HOST_MEMORY: "it would fit with optimizer state on the host, whose memory is "
+    "too small: each device may use an equal share of its machine's",
     Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
     Rule.RATE_AT_EQUAL_ERROR: "too slow if one factor is the error of all seconds, "
     "which proves nothing: measure the profile on the device, or ask for a number of "

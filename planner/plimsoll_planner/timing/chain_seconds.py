@@ -16,6 +16,11 @@ knows the FLOPs: they are assumed to be none for the lower bound, those of a pro
 matrices as large as the operator's tensors for the expected one, 16 times that for the
 upper one. No law stands behind the 16.
 
+The optimizer step on a host that nobody measured is estimated from the bytes that it
+must read and write: gradients once, parameters and optimizer state twice; and from the
+rate at which a rank's share of the cores may do so: 1 TB/s for the lower bound, 30 and
+10 GB/s for the others (assumptions, stated in the answer; one core of 2026 reaches 30).
+
 All seconds are whole ticks (`ticks`): lower bounds are rounded down, the others up.
 """
 
@@ -37,6 +42,8 @@ from plimsoll_planner.timing.ticks import down, up
 
 Floats = NDArray[np.float64]
 EFFICIENCY = {Bound.EXPECTED: 0.6, Bound.UPPER: 0.5}
+HOST_BYTES_PER_S = {Bound.LOWER: 1e12, Bound.EXPECTED: 3e10, Bound.UPPER: 1e10}
+"""Memory of a host that nobody measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -49,6 +56,8 @@ class ChainSeconds:
     recompute: Floats
     """Seconds that recomputing adds to the backward pass."""
     optimizer_step: Floats
+    host_step: Floats
+    """Of the optimizer where its state is in the memory of the host."""
     is_estimated: bool
     """From counted work instead of a measurement."""
 
@@ -68,7 +77,7 @@ def chain_seconds(
     """
     costs = profile.costs
     if costs.is_timed and profile.device_product == offer.device_product:
-        found = measured(profile, bound, micro_batch)
+        found = measured(profile, offer, bound, micro_batch)
     else:
         found = estimated(profile, offer, bound, micro_batch)
     if found.total == 0 and bound is not Bound.LOWER:
@@ -80,7 +89,9 @@ def chain_seconds(
     return found
 
 
-def measured(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainSeconds:
+def measured(
+    profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
+) -> ChainSeconds:
     """Evaluate the lines of a timed profile."""
     costs, rows = profile.costs, rows_of(profile)
 
@@ -94,11 +105,13 @@ def measured(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainSeco
         return np.array([found[row] for row in rows])
 
     step = costs.optimizer_step_s or (0.0,) * len(costs.kind)
+    host_step = host_steps(profile, offer, bound)
     return ChainSeconds(
         forward=line(costs.forward),
         backward=line(costs.backward),
         recompute=line(costs.recompute),
         optimizer_step=np.array([rounded(step[row], bound) for row in rows]),
+        host_step=np.array([host_step[row] for row in rows]),
         is_estimated=False,
     )
 
@@ -138,7 +151,7 @@ def estimated(
             ]
         )
 
-    forward = work(costs.forward_work)
+    forward, host_step = work(costs.forward_work), host_steps(profile, offer, bound)
     return ChainSeconds(
         forward=forward,
         backward=work(costs.backward_work),
@@ -146,8 +159,27 @@ def estimated(
         optimizer_step=np.array(
             [roofline(0.0, costs.optimizer_traffic_bytes[row]) for row in rows]
         ),
+        host_step=np.array([host_step[row] for row in rows]),
         is_estimated=True,
     )
+
+
+def is_host_measured(profile: ModelProfile, offer: Offer) -> bool:
+    """Whether the optimizer step was measured on a host of such devices."""
+    is_same = profile.device_product == offer.device_product
+    return is_same and profile.costs.host_step_s is not None
+
+
+def host_steps(profile: ModelProfile, offer: Offer, bound: Bound) -> list[float]:
+    """Seconds of the optimizer step on the host, row by row."""
+    if is_host_measured(profile, offer):
+        return [rounded(seconds, bound) for seconds in profile.costs.host_step_s or ()]
+    costs, rate = profile.costs, HOST_BYTES_PER_S[bound]
+    columns = costs.gradient_bytes, costs.parameter_bytes, costs.optimizer_bytes
+    return [
+        rounded((gradient + 2 * (parameter + state)) / rate, bound)
+        for gradient, parameter, state in zip(*columns, strict=True)
+    ]
 
 
 def seconds_at(interval: SecondsInterval, bound: Bound) -> float:

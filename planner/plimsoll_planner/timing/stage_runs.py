@@ -10,7 +10,6 @@ all sums around a stage are least sums.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +32,8 @@ class RunSeconds:
     """[A, B]"""
     optimizer_step: Floats
     """[A, B]"""
+    host_step: Floats
+    """[A, B]"""
     forward_before: Floats
     """[A], A from 0 to L."""
     backward_before: Floats
@@ -40,12 +41,48 @@ class RunSeconds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class EndSeconds:
+    """Seconds after the last backward pass, of runs of layers."""
+
+    exchange: Floats
+    """Of gradients among replicas."""
+    optimizer: Floats
+    """Optimizer step, wherever it is computed."""
+    host_step: Floats
+    """What the step would take on the host."""
+    to_host: Floats
+    """What gradients would take there."""
+    from_host: Floats
+    """What parameters would take back."""
+    sharing: int = 1
+    """Ranks that share the link to the host; the seconds are those of one alone."""
+
+    @property
+    def total(self) -> Floats:
+        """All of them that are spent."""
+        return self.exchange + self.optimizer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Gradients:
-    """Gradients that the replicas of a stage exchange, [A, B]."""
+    """Gradients that the replicas of a stage exchange and step on, [A, B]."""
 
     num_bytes: Ints
     exchanges: Ints
     """All-reduces: one for each layer that has gradients."""
+    to_host_bytes: Ints
+    """Gradients that the optimizer of a rank steps on."""
+    from_host_bytes: Ints
+    """Parameters that it steps on."""
+
+    def of(self, run: tuple[int, int]) -> Gradients:
+        """Those of one run, arrays without an axis."""
+        return Gradients(
+            num_bytes=np.asarray(self.num_bytes[run]),
+            exchanges=np.asarray(self.exchanges[run]),
+            to_host_bytes=np.asarray(self.to_host_bytes[run]),
+            from_host_bytes=np.asarray(self.from_host_bytes[run]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -134,6 +171,7 @@ def run_seconds(chain: ChainSeconds) -> RunSeconds:
         forward=runs(chain.forward),
         backward=runs(chain.backward),
         optimizer_step=runs(chain.optimizer_step),
+        host_step=runs(chain.host_step),
         forward_before=before(chain.forward),
         backward_before=before(chain.backward),
     )
@@ -144,7 +182,7 @@ def stage_runs(
     boundary: Ints,
     gradients: Gradients,
     placed: Topology,
-    end_s: Callable[[Floats, Floats], Floats] = operator.add,
+    end_s: Callable[[EndSeconds], Floats] = lambda end: end.total,
 ) -> list[StageRuns]:
     """Every stage with the layers around it.
 
@@ -153,8 +191,7 @@ def stage_runs(
         boundary: [l], bytes behind each layer.
         gradients: that replicas exchange.
         placed: P, D and the links.
-        end_s: seconds after the last backward pass, from those of the exchange of
-            gradients and of the optimizer step.
+        end_s: seconds after the last backward pass.
     """
     hops = [hop_seconds(hop, boundary) for hop in placed.hops]
     size = runs.forward.shape[0]
@@ -163,12 +200,14 @@ def stage_runs(
     for stage in range(placed.mesh.pipeline):
         links_before = transfers_before(hops[:stage], size)[:, None]
         links_behind = transfers_behind(hops[stage:], size)
-        exchange = exchange_seconds(placed, stage, gradients)
+        end = end_seconds(
+            *(placed, stage, gradients), runs.optimizer_step, runs.host_step
+        )
         found.append(
             StageRuns(
                 forward=runs.forward,
                 backward=runs.backward,
-                end=end_s(exchange, runs.optimizer_step),
+                end=end_s(end),
                 forward_before=runs.forward_before[:-1, None] + links_before,
                 backward_before=runs.backward_before[:-1, None] + links_before,
                 both_before=both[:-1, None] + 2 * links_before,
@@ -213,6 +252,31 @@ def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floa
     transfer = gradients.num_bytes / replicas * hop.s_per_byte
     ticks = np.ceil((latency + transfer) * TICKS_PER_S)
     return np.asarray(2 * (replicas - 1) * (ticks / TICKS_PER_S))
+
+
+def end_seconds(
+    placed: Topology,
+    stage: int,
+    gradients: Gradients,
+    optimizer_s: Floats,
+    host_step_s: Floats,
+) -> EndSeconds:
+    """What runs of layers as one stage may spend after their last backward pass."""
+    return EndSeconds(
+        exchange=exchange_seconds(placed, stage, gradients),
+        optimizer=optimizer_s,
+        host_step=host_step_s,
+        to_host=copy_seconds(placed, gradients.to_host_bytes, gradients),
+        from_host=copy_seconds(placed, gradients.from_host_bytes, gradients),
+        sharing=placed.ranks_per_host_link,
+    )
+
+
+def copy_seconds(placed: Topology, num_bytes: Ints, gradients: Gradients) -> Floats:
+    """[A, B]: seconds of copies to the host or back, one for each layer."""
+    latency = gradients.exchanges * placed.host.latency_s
+    ticks = np.ceil((latency + num_bytes * placed.host.s_per_byte) * TICKS_PER_S)
+    return np.asarray(ticks / TICKS_PER_S)
 
 
 def shared_bound(

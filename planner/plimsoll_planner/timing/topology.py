@@ -50,6 +50,10 @@ class Topology:
     """Between stage s and s + 1, for s from 0 to P - 2; the slowest replica's."""
     exchanges: tuple[Hop, ...]
     """Inside the data-parallel group of each stage; the slowest link of the group."""
+    host: Hop
+    """Between a device and the memory of its machine."""
+    is_host_link_shared: bool
+    """Whether all ranks of a node share it."""
     concurrent_per_node: int | None
     """How many ranks of a node compute at the same time; None: all, on their own."""
     crowded_slowdown: float = 1.0
@@ -59,6 +63,11 @@ class Topology:
     def ranks_per_node(self) -> int:
         """Ranks on a node that is full."""
         return min(self.pods_per_node * self.gpus_per_pod, self.mesh.num_gpus)
+
+    @property
+    def ranks_per_host_link(self) -> int:
+        """Ranks that share a link to the memory of their machine."""
+        return self.ranks_per_node if self.is_host_link_shared else 1
 
     @property
     def num_pods(self) -> int:
@@ -100,6 +109,8 @@ def topology(offer: Offer, mesh: Mesh) -> Topology:
         num_nodes=offer.num_nodes(num_gpus, per_pod),
         hops=hops,
         exchanges=exchanges,
+        host=hop(offer.link_to_host),
+        is_host_link_shared=offer.host_link_shared,
         concurrent_per_node=offer.concurrent_devices_per_node,
         crowded_slowdown=offer.crowded_slowdown,
     )

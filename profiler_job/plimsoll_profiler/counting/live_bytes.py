@@ -4,7 +4,8 @@ A dispatch mode sees every tensor that an operator returns and adds its storage;
 finalizer takes it off when the storage dies. On fake tensors this tells what a device
 would hold, in one process, without a device. What kernels allocate inside themselves
 stays unseen, unless somebody knows their workspaces. What autograd would do in place
-takes no memory here either, though the mode is given a new tensor.
+takes no memory here either, though the mode is given a new tensor. Nor does what lies
+in the host's memory (`host_memory`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from plimsoll_profiler.counting.kernel_workspaces import KernelWorkspaces
+from plimsoll_trainer.emulated.device import is_on_host
 from plimsoll_trainer.torch_internals import (
     TorchDispatchMode,
     holders_of_a_gradient,
@@ -53,6 +55,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key in self._bytes_of:
             return
         size = -(-storage.nbytes() // self.block_bytes) * self.block_bytes
+        size = 0 if is_on_host() else size
         self._bytes_of[key] = size
         weakref.finalize(storage, self._drop, key)
         self.current_bytes += size
@@ -85,7 +88,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in tree_iter(out):
             if isinstance(leaf, torch.Tensor):
                 self.add(leaf)
-        if self.workspaces is not None and not in_place:
+        if self.workspaces is not None and not (in_place or is_on_host()):
             made_bytes = self.current_bytes - start_bytes
             needed = self.workspaces.peak_bytes(func, args, kwargs, out, made_bytes)
             self.peak_bytes = max(self.peak_bytes, start_bytes + needed)

@@ -5,6 +5,7 @@ cases               which layers are alike
 layer_probe         one layer in its place
 layer_timing        seconds of layers that take turns
 optimizer_steps     what steps of an optimizer keep, and hold on top
+host_steps          seconds of such a step in the memory of the host
 divided_state       the same by numbers, where replicas divide it
 layer_state         what a layer holds whatever the micro-batch; what ties share
 batch_statistics    whether samples of a micro-batch depend on one another

@@ -14,6 +14,7 @@ from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.counting.work_counter import count_work
 from plimsoll_profiler.probing.divided_state import Divider
+from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_timing import median_s
 from plimsoll_profiler.probing.messages import LayerState
 from plimsoll_profiler.probing.optimizer_steps import probe_steps
@@ -26,9 +27,16 @@ from plimsoll_trainer.workload import Tie, Workload
 
 
 def probe_state(
-    workload: Workload, index: int, bench: Bench, divider: Divider | None = None
+    workload: Workload,
+    index: int,
+    bench: Bench,
+    divider: Divider | None = None,
+    host_steps: HostSteps | None = None,
 ) -> tuple[nn.Module, LayerState]:
-    """Build a layer and step its optimizer; `divider` if replicas may divide it."""
+    """Build a layer and step its optimizer; `divider` if replicas may divide it.
+
+    On a real device also on the host, if `host_steps` are given.
+    """
     layer = build_layer(workload, index, bench.device)
     parameters = [p for p in layer.parameters() if p.requires_grad]
     steps = probe_steps(parameters, workload, bench)
@@ -43,6 +51,9 @@ def probe_state(
         optimizer_transient_bytes=steps.transient_bytes,
         optimizer_traffic_bytes=count_work(steps.once).traffic_bytes,
         optimizer_step_s=median_s(steps.once, bench) if bench.is_real else None,
+        host_step_s=host_steps.seconds(parameters, steps.gradients, bench)
+        if host_steps and bench.is_real
+        else None,
         divided=divided,
     )
 

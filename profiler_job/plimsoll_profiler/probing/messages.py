@@ -93,6 +93,8 @@ class LayerState(Record):
     optimizer_transient_bytes: Bytes
     optimizer_traffic_bytes: Work
     optimizer_step_s: Seconds | None = None
+    host_step_s: Seconds | None = None
+    """With the optimizer on the host."""
     divided: DividedState | None = None
     """None where replicas cannot divide the optimizer state."""
 

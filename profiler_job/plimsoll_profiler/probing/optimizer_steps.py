@@ -53,8 +53,13 @@ def step_once(
     gradients: Sequence[Tensor], optimizer: LayerOptimizer | None, device: torch.device
 ) -> None:
     """Do what a layer's parameters see at the end of a step."""
+    measure(gradients, device)
+    if optimizer is not None:
+        optimizer.step(1.0)
+
+
+def measure(gradients: Sequence[Tensor], device: torch.device) -> None:
+    """Do what gradients see before the optimizer steps."""
     scale(gradients, 1.0)  # to a mean
     squared_norm(gradients, device)
     scale(gradients, 1.0)  # to a limited norm
-    if optimizer is not None:
-        optimizer.step(1.0)

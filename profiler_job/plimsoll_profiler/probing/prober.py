@@ -36,6 +36,7 @@ from plimsoll_profiler.counting.work_counter import Work, count_work
 from plimsoll_profiler.probing.batch_statistics import batch_statistics
 from plimsoll_profiler.probing.cases import cases_of
 from plimsoll_profiler.probing.divided_state import Divider
+from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_probe import (
     LayerCase,
     MicroBatch,
@@ -109,6 +110,7 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
+        self.host_steps = HostSteps(workload)
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
@@ -158,7 +160,9 @@ class Prober:
 
     def _probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         case = self.cases[request.case]
-        layer, state = probe_state(self.workload, case.layer, bench, self.divider)
+        layer, state = probe_state(
+            *(self.workload, case.layer, bench), self.divider, self.host_steps
+        )
         where = self.place_of(case.layer, self.shapes[request.micro_batch])
         ways = [where]
         if case.recomputable:

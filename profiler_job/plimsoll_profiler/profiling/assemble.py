@@ -215,6 +215,7 @@ class Table:
         """All columns."""
         states = [kind.state for kind in self.kinds]
         steps = [state.optimizer_step_s for state in states]
+        on_host = [s.host_step_s for s in states if s.host_step_s is not None]
         return LayerCosts(
             kind=tuple(range(len(self.kinds))),
             variant=(0,) * len(self.kinds),
@@ -227,6 +228,7 @@ class Table:
             ),
             optimizer_traffic_bytes=tuple(s.optimizer_traffic_bytes for s in states),
             optimizer_step_s=tuple(s or 0.0 for s in steps) if self.is_timed else None,
+            host_step_s=tuple(on_host) if len(on_host) == len(states) else None,
             boundary=self.bytes_of(lambda p: p.boundary_bytes),
             kept=self.activations(recomputed=False),
             recomputable=tuple(bool(kind.recomputed) for kind in self.kinds),

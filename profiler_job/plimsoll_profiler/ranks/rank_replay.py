@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Schedule, Sharding
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
@@ -97,8 +97,7 @@ class FewMicroBatches(Trainer):
         if self.world.is_last:
             likes = [output.detach()] * self.num_left_out
             self.losses_left_out = [torch.empty_like(loss) for loss in likes]
-        for layer in self.trained.values():
-            layer.step(self.workload.learning_rate_factor(0))
+        self.step_layers(self.workload.learning_rate_factor(0))
 
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run the few, while inputs and targets of the others wait."""
@@ -153,13 +152,15 @@ def heaviest_replica(job: ReplayJob, stage: int) -> int:
 
     Slices are of one size, but what fills parts of parameters up is owned by some, and
     every piece takes blocks of its own. Two tensors of a piece's numbers are counted,
-    and one number more, as Adam has them.
+    and one number more, as Adam has them. On the host they count for nothing.
     """
-    if job.slices[stage].sharding is Sharding.NONE:
+    part = job.slices[stage]
+    on_host = part.optimizer_home is OptimizerHome.HOST
+    if on_host or part.sharding is Sharding.NONE:
         return 0
     with open_bench(job.device_kind, Source.TRACED) as bench:
         share = Share(num_replicas=job.num_replicas)
-        built = build_stage(job.workload, job.slices[stage], CPU, share=share)
+        built = build_stage(job.workload, part, CPU, share=share)
 
         def owned_bytes(replica: int) -> int:
             return sum(

@@ -33,6 +33,7 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import DeviceFullError, PlanMismatchError
 from plimsoll_trainer.process.assignment import Assignment
 from plimsoll_trainer.process.failures import explain
+from plimsoll_trainer.process.host_memory import need_of, require_room
 from plimsoll_trainer.reporting.reports import first_observation
 from plimsoll_trainer.torch_internals import single_process
 from plimsoll_trainer.workload import Workload
@@ -131,12 +132,14 @@ def run_steps(job: RehearsalJob, watch: PeakWatch, step_s: list[float]) -> None:
     num_ranks = work.num_stages * work.num_replicas
     boundaries = boundaries_of(job.workload, work.micro_batch)
     with single_process(job.rank, num_ranks, fill_with_noise(device)):
+        world = join_world(work.num_stages, work.num_replicas, device)
+        require_room([need_of(job.workload, work, world)])
         trainer = Trainer(
             job.workload,
             slices=work.slices,
             boundaries=boundaries,
             num_micro_batches=work.num_micro_batches,
-            world=join_world(work.num_stages, work.num_replicas, device),
+            world=world,
             schedule=work.schedule,
             on_phase=watch,
         )

@@ -17,6 +17,7 @@ from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits, Override
 from tests.support.browser import Browser, require_chromium
+from tests.support.curves import an_answer
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, a_status
 
@@ -62,6 +63,7 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "one": lambda: a_run(a_question(5000)),
     "long": a_long_one,
     "refused": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
+    "curve": lambda: a_run(a_question(900), answer=an_answer()),
     "nothing": lambda: a_record(problem=None, answer=None),
 }
 

@@ -18,6 +18,7 @@ from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import a_fingerprint
+from tests.support.curves import an_answer
 from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run, a_status
 
@@ -88,6 +89,7 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "two attempts": failed,
     "a dry run": a_record,
     "one rank": lambda: a_run(a_question(5000)),
+    "a curve": lambda: a_run(a_question(900), answer=an_answer()),
     "no plan": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
     "no answer": lambda: replace(a_record(), answer=None),
     "nothing": lambda: a_record(problem=None, answer=None),
@@ -150,6 +152,15 @@ def test_a_run_is_told_from_the_plan_to_the_loss() -> None:
     )
     places = [text.index(heading) for heading in headings]
     assert places == sorted(places)
+
+
+def test_memory_against_speed_is_beside_the_other_plans() -> None:
+    """Between what else could be had and the run, if an answer has it."""
+    text = outline(a_run(a_question(900), answer=an_answer())).text
+    headings = ("What else could be had", "Memory against speed", "The run")
+    places = [text.index(heading) for heading in headings]
+    assert places == sorted(places)
+    assert "Memory against speed" not in outline(a_run()).text
 
 
 def test_what_is_not_there_is_left_out() -> None:

@@ -368,3 +368,78 @@ def test_a_count_that_was_not_judged_cannot_be_explained(
     capsys.readouterr()
     assert main(["explain", answer, "--gpus", "9"]) == ExitCode.FAILED
     assert "it has 1 to 3" in capsys.readouterr().err
+
+
+def test_a_frontier_is_a_picture_a_table_and_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind the answer; the same points are in JSON, and in --solution."""
+    file = tmp_path / "solution.json"
+    options = ["--frontier", "--frontier-points", "6", "--solution", str(file)]
+    assert main(words(tmp_path, *options)) == ExitCode.DONE
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = captured.out.splitlines()
+    shown = lines[lines.index("memory against speed:") :]
+    found = load(file, Solution).frontier
+    assert found is not None
+    (table,) = [at for at, line in enumerate(shown) if line.startswith("PLAN ")]
+    assert shown[table + 1 + len(found.points)] == ""
+    assert any(line.startswith("MiB  peak of the fullest device") for line in shown)
+    assert any(line.startswith("@ this plan ") for line in shown)
+    assert main(words(tmp_path, *options, "-o", "json")) == ExitCode.DONE
+    printed = Solution.from_json(json.loads(capsys.readouterr().out), "Solution")
+    assert printed.frontier is not None
+    assert printed.frontier.points == found.points
+    assert 3 <= len(found.points) <= 6
+
+
+@pytest.mark.parametrize("columns", [120, 80, 40, 20])
+def test_a_frontier_fits_any_terminal(
+    columns: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without room there is no picture; the table keeps rates and peaks."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(words(tmp_path, "--frontier")) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    (begin,) = [at for at, line in enumerate(lines) if line.startswith("memory ag")]
+    shown = lines[begin:]
+    assert any(" +---" in line for line in shown) is (columns >= 40)
+    assert any("93.46" in line for line in shown)
+    if columns >= 40:
+        assert all(len(line) <= columns and line == line.rstrip() for line in shown)
+
+
+def test_a_frontier_of_nothing_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No plan at all, or one by force that does not fit: there is no curve."""
+    asked = words(tmp_path, "--frontier")
+    assert main([*asked, "--max-gpus", "2"]) == ExitCode.NO_PLAN
+    assert "memory against speed" not in capsys.readouterr().out
+    assert main([*asked, "--gpus", "1", "--max-gpus", "1"]) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert "no plan of 1 device fits for sure, at no speed" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--frontier-points", "5"), "--frontier-points: needs --frontier"),
+        (("--frontier", "--frontier-points", "2"), "2 is not in the range 3<=x<=100"),
+        (("--frontier", "--frontier-points", "x"), "'x' is not a valid integer"),
+        (("--frontier", "--replay", "a:b"), "leave one of them away"),
+    ],
+)
+def test_a_frontier_that_cannot_be_is_refused(
+    options: tuple[str, ...],
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In a line that names the option."""
+    assert main(words(tmp_path, *options)) == ExitCode.USAGE
+    assert text in capsys.readouterr().err

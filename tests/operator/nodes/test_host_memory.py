@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.spec import PerGPU
-from plimsoll_operator.nodes.host_memory import raised, raised_text
+from plimsoll_operator.nodes.host_memory import raised, raised_text, with_predicted
 from plimsoll_planner.records.plan import PodShape
 from tests.support.nodes import a_node
 
@@ -32,11 +32,7 @@ def gib_for(
     shape = PodShape(
         num_pods=num_pods, gpus_per_pod=gpus_per_pod, host_memory_bytes_per_pod=0
     )
-    found = raised(STATED, factor, shape, pod or a_pod(), nodes).memory
-    if found == STATED.memory:
-        return 8
-    assert found.endswith("Mi")
-    return int(found.removesuffix("Mi")) / 1024
+    return raised(STATED, factor, shape, pod or a_pod(), nodes).memory_bytes / 2**30
 
 
 def with_memory(*amounts: object, gpus: str = "2", **fields: Any) -> list[Any]:
@@ -133,6 +129,20 @@ def test_a_single_container_is_the_one_that_trains() -> None:
     """Whatever its name: what it asks for is not beside it."""
     own = {"containers": [{**TRAINER, "name": "main"}]}
     assert gib_for(with_memory("64Gi"), own) == 28
+
+
+@pytest.mark.parametrize(
+    ("stated", "predicted_gib", "asked"),
+    [(None, 6, "3072Mi"), ("2Gi", 6, "3072Mi"), ("4Gi", 6, "4Gi"), (None, 0, "0Mi")],
+)
+def test_ranks_ask_for_what_their_plan_predicts(
+    stated: str | None, predicted_gib: int, asked: str
+) -> None:
+    """Two GPUs share what a pod takes; a person may state more, and not less."""
+    shape = PodShape(
+        num_pods=1, gpus_per_pod=2, host_memory_bytes_per_pod=predicted_gib * 2**30
+    )
+    assert with_predicted(PerGPU(memory=stated), shape).memory == asked
 
 
 def test_people_are_told_both_amounts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -37,7 +38,48 @@ from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.records.task import FullDevice
 from tests.support import builders as b
 
+FAST, SLOW = b.a_frontier().points
 BROKEN: list[tuple[str, Callable[[], Any], str]] = [
+    ("a curve without a point", lambda: b.a_frontier(points=()), "Frontier.points"),
+    (
+        "a curve that rises",
+        lambda: b.a_frontier(points=(FAST, replace(SLOW, peak_bytes=FAST.peak_bytes))),
+        "Frontier.points",
+    ),
+    (
+        "a curve that goes back",
+        lambda: b.a_frontier(points=(SLOW, FAST)),
+        "Frontier.points",
+    ),
+    (
+        "a curve of plans that do not fit",
+        lambda: b.a_frontier(capacity_bytes=FAST.peak_bytes - 1),
+        "Frontier.points",
+    ),
+    (
+        "a curve of other plans",
+        lambda: b.a_frontier(num_gpus=2),
+        "Frontier.points",
+    ),
+    (
+        "a curve beside a plan of another size",
+        lambda: b.a_solution(
+            frontier=b.a_frontier(
+                num_gpus=2, points=(replace(FAST, mesh=Mesh(pipeline=2)),)
+            )
+        ),
+        "Solution.frontier",
+    ),
+    (
+        "a bound above what was found",
+        lambda: replace(FAST, least_peak_bytes=FAST.peak_bytes + 1),
+        "FrontierPoint.least_peak_bytes",
+    ),
+    (
+        "a point without all of its stages",
+        lambda: replace(FAST, num_recomputed=(1,)),
+        "FrontierPoint.num_recomputed",
+    ),
     (
         "a rehearsal of an attempt",
         lambda: b.a_rehearsal(

@@ -43,7 +43,12 @@ def bounds_of(layer: Layer, offer: Offer, num_micro_batches: int) -> list[StageB
     runs = stage_runs(
         run_seconds(chain_seconds(profile, offer, Bound.EXPECTED, 1)),
         chain.boundary,
-        Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges),
+        Gradients(
+            num_bytes=stages.gradient,
+            exchanges=stages.num_exchanges,
+            to_host_bytes=stages.owned,
+            from_host_bytes=stages.owned,
+        ),
         placed,
     )
     return [

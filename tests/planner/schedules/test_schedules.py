@@ -128,7 +128,12 @@ def test_bounds_are_bounds(
     placed = topology(offer, Mesh(pipeline=len(cuts), data=data_degree))
     sums = run_seconds(seconds)
     stages = stage_bytes(chain, holding_factors(an_engine().holds))
-    gradients = Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges)
+    gradients = Gradients(
+        num_bytes=stages.gradient,
+        exchanges=stages.num_exchanges,
+        to_host_bytes=stages.owned,
+        from_host_bytes=stages.owned,
+    )
     runs = stage_runs(sums, chain.boundary, gradients, placed)
     places = list(zip(cuts, (*cuts[1:], size), strict=True))
     times = [

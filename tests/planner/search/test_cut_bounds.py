@@ -68,6 +68,7 @@ class Pipeline:
             choice=0,
             option=0,
             added_s=0.0,
+            end_s=0.0,
             in_flight=in_flight,
             least_s=0.0,
         )

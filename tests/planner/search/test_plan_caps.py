@@ -34,6 +34,7 @@ def option_of(steps: Steps) -> Callable[[int, int], StageOption]:
         return StageOption(
             exceeds=step_s == 99.0,
             step_s=step_s,
+            end_s=0.0,
             peak=in_flight,
             choice=0,
             option=0,

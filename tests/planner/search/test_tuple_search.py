@@ -20,7 +20,6 @@ from plimsoll_planner import techniques
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.plan import Stage
@@ -31,6 +30,7 @@ from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.techniques.technique import Chains, Choice, StageChoice, Technique
+from plimsoll_planner.timing.stage_runs import EndSeconds
 from plimsoll_planner.timing.topology import Topology
 from tests.support.builders import a_problem, an_offer
 from tests.support.chains import random_profiles
@@ -163,9 +163,14 @@ class Oracle:
         exchanges = sum(self.chain.gradient[first:end] > 0)
         exchange_s = self.placed.exchange_s(stage, gradients, exchanges)
         optimizer_s = sum(s.optimizer_step[first:end])
-        closing = float(
-            choice.end_s(np.array(exchange_s), np.array(optimizer_s), Bound.EXPECTED)
+        ending = EndSeconds(
+            exchange=np.array(exchange_s),
+            optimizer=np.array(optimizer_s),
+            host_step=np.array(0.0),
+            to_host=np.array(0.0),
+            from_host=np.array(0.0),
         )
+        closing = float(choice.end_s(ending, Bound.EXPECTED))
         lead = sum(s.forward[:first]) + before
         last = max(sum(s.backward[:first]) + before, closing)
         passes = (
@@ -292,12 +297,10 @@ class LessOptimizer(Choice):
             ),
         )
 
-    def end_s(
-        self, exchange_s: Floats, optimizer_s: Floats, bound: Bound
-    ) -> tuple[Floats, Floats]:
+    def end_s(self, end: EndSeconds, bound: Bound) -> EndSeconds:
         """Step for longer."""
         del bound
-        return exchange_s, optimizer_s + self.longer_s
+        return replace(end, optimizer=end.optimizer + self.longer_s)
 
 
 class DividedOptimizer(Technique):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Link
@@ -38,6 +38,7 @@ from tests.support.random_questions import (
     asked,
     crowded,
     divisible,
+    hosted,
     random_layer,
 )
 
@@ -54,7 +55,7 @@ ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
 end, and fast enough at some corner."""
 MEMORY_RULES = {
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
-    *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
+    *(Rule.DOMINATED, Rule.PEAK_EXCEEDS, Rule.HOST_MEMORY),
 }
 
 
@@ -148,7 +149,10 @@ def check(problem: Problem, mesh: Mesh, decision: Decision) -> None:
     if least > capacity:
         assert decision.verdict is Verdict.FAILS
         assert decision.rule in MEMORY_RULES
-        assert capacity < decision.least_lower_bytes <= least
+        if decision.rule is Rule.HOST_MEMORY:
+            assert Judge(ample(problem), "lower").least_peak(mesh) <= capacity
+        else:
+            assert capacity < decision.least_lower_bytes <= least
         return
     assert decision.rule not in MEMORY_RULES
     assert decision.least_lower_bytes == least
@@ -176,6 +180,12 @@ def check(problem: Problem, mesh: Mesh, decision: Decision) -> None:
         assert batch / step_s < needed * (1 + 1e-6)
 
 
+def ample(problem: Problem) -> Problem:
+    """The same on machines with more memory than any rank takes."""
+    offers = [replace(one, host_memory_bytes=2**50) for one in problem.offers]
+    return replace(problem, offers=tuple(offers))
+
+
 def options_of(problem: Problem, mesh: Mesh, found: Found) -> Iterator[Option]:
     """Yield what the enumerator says of each stage of a plan."""
     expected, upper = Judge(problem, "expected"), Judge(problem, "upper")
@@ -185,10 +195,12 @@ def options_of(problem: Problem, mesh: Mesh, found: Found) -> Iterator[Option]:
         most = min(mesh.count, mesh.stages - stage)
         cap = min(choice.in_flight_cap or most, most)
         split = choice.stated.get("sharding") is Sharding.OPTIMIZER
+        on_host = choice.stated.get("optimizer_home") is OptimizerHome.HOST
+        ways = {"split": split, "on_host": on_host}
         yield Option(
-            peak=upper.peak(mesh, run, set(again), cap, split=split),
+            peak=upper.peak(mesh, run, set(again), cap, **ways),
             extra_s=sum(expected.pass_s("recompute", at, mesh.samples) for at in again),
-            closing_s=expected.closing_s(mesh, stage, run, split=split),
+            closing_s=expected.closing_s(mesh, stage, run, **ways),
             cap=cap,
         )
 
@@ -240,6 +252,22 @@ def test_tuples_of_divisible_layers_are_judged_as_by_enumeration(seed: int) -> N
     if dice.random() < 1 / 3:
         question = crowded(question, dice)
     floor = dice.uniform(0.02, 0.3)
+    objective = replace(question.objective, min_samples_per_s=floor)
+    problem = replace(question, objective=objective).problem()
+    for mesh, decision in judge_all(problem).items():
+        check(problem, mesh, decision)
+
+
+@pytest.mark.slow
+@settings(max_examples=draws(40))
+@given(st.integers(0, 10**6))
+def test_tuples_that_may_use_the_host_are_judged_as_by_enumeration(seed: int) -> None:
+    """Optimizer state may be on hosts, of which some are too small for it."""
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    question = hosted(
+        divisible(asked(seed)) if dice.random() < 0.7 else asked(seed), seed
+    )
+    floor = dice.uniform(0.01, 0.2)
     objective = replace(question.objective, min_samples_per_s=floor)
     problem = replace(question, objective=objective).problem()
     for mesh, decision in judge_all(problem).items():

@@ -20,7 +20,7 @@ from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
@@ -58,6 +58,8 @@ class Case:
     recomputed: tuple[int, ...] = ()
     divided: tuple[int, ...] = ()
     """Stages whose replicas divide the optimizer state."""
+    on_host: tuple[int, ...] = ()
+    """Stages whose optimizers are on the host."""
     caps: tuple[int | None, ...] = ()
     """Micro-batches in flight on every stage."""
     make: Callable[..., Workload] = a_gpt
@@ -81,6 +83,11 @@ class Case:
                     ),
                     sharding=(
                         Sharding.OPTIMIZER if s in self.divided else Sharding.NONE
+                    ),
+                    optimizer_home=(
+                        OptimizerHome.HOST
+                        if s in self.on_host
+                        else OptimizerHome.DEVICE
                     ),
                     in_flight_cap=self.caps[s] if self.caps else None,
                 )
@@ -168,18 +175,22 @@ DIVIDED = {
         cuts=(0, 3), replicas=3, divided=(0, 1), fields=(*DEPTH, ("width", 20))
     ),
     "capped": Case(cuts=(0, 1, 3, 5), caps=(2, 2, 1, 1)),
+    "one on the host": Case(cuts=(0, 1, 4), on_host=(1,), fields=BF16),
+    "divided on the host": Case(cuts=(0,), replicas=2, divided=(0,), on_host=(0,)),
 }
 
 
 @pytest.mark.parametrize("case", DIVIDED.values(), ids=DIVIDED)
-def test_divided_and_capped_ranks_hold_what_their_replay_holds(case: Case) -> None:
+def test_ranks_that_hold_less_hold_what_their_replay_holds(case: Case) -> None:
     """Less than whole and uncapped ones, of which the replay knows nothing.
 
     The replica that owns most is replayed; others lack what fills parts up.
     """
     real = run_ranks(real_peak, len(case.cuts) * case.replicas, case)
     found = run_on_device(replayed_peaks, case)
-    plain = run_on_device(replayed_peaks, replace(case, divided=(), caps=()))
+    plain = run_on_device(
+        replayed_peaks, replace(case, divided=(), on_host=(), caps=())
+    )
     for stage, peak in enumerate(found):
         ranks = range(stage * case.replicas, (stage + 1) * case.replicas)
         assert abs(max(real[rank] for rank in ranks) - peak) <= SCALARS_BYTES, stage
@@ -259,6 +270,7 @@ FEW = {
     "many": Case(cuts=(0, 3), num_micro_batches=24, recomputed=(1, 4)),
     "divided": DIVIDED["divided"],
     "capped": DIVIDED["capped"],
+    "one on the host": DIVIDED["one on the host"],
     "turned": TURNING,
     "given back": GIVING_BACK,
 }

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from plimsoll_planner.exit_codes import ExitCode
-from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Schedule, Sharding
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     OptimizerMode,
@@ -71,6 +71,30 @@ def test_state_that_is_no_sum_of_parts_is_not_divided() -> None:
     assign(plan(stages=whole, **loop), mixing)
     with pytest.raises(PlanMismatchError, match=r"from 0 on, but a step .* Adafactor"):
         assign(plan(stages=divided, **loop), mixing)
+
+
+class OnlyOnGpus(torch.optim.SGD):
+    """Refuses what is not on a GPU, as optimizers of 8 bits do."""
+
+    def step(self, closure: Any = None) -> Any:
+        """Step, or refuse."""
+        if not self.param_groups[0]["params"][0].is_cuda:
+            raise RuntimeError("this kernel is for CUDA")
+        return super().step(closure)
+
+
+def test_an_optimizer_that_only_steps_on_gpus_stays_there() -> None:
+    """By trying it, and in its own words."""
+    stages = (
+        a_stage(0, 2, (0, 1), in_flight_cap=2),
+        a_stage(2, 4, (2, 3), optimizer_home=OptimizerHome.HOST),
+    )
+    first, last = assign(plan(stages=stages), workload()).slices
+    assert first.optimizer_home is OptimizerHome.DEVICE
+    assert last.optimizer_home is OptimizerHome.HOST
+    loop = {"optimizer_mode": OptimizerMode.LOOP}
+    with pytest.raises(PlanMismatchError, match=r"from 2 on .* is for CUDA at .*\.py:"):
+        assign(plan(stages=stages, **loop), workload(optimizer=OnlyOnGpus))
 
 
 THREE_PODS = PodShape(num_pods=1, gpus_per_pod=3, host_memory_bytes_per_pod=1)

@@ -1,8 +1,8 @@
 """A copy of a rank's tensors in host memory, made between two steps.
 
 The same memory is used by every save, so a save allocates nothing after the first. On
-an emulated device it is left uncounted; beside a GPU it is pinned, which copies several
-times as fast.
+an emulated device it is left uncounted; for tensors of a GPU it is pinned, which copies
+several times as fast.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HostCopy:
             if name not in self._copies:
                 with host_memory():
                     self._copies[name] = torch.empty(
-                        tensor.shape, dtype=tensor.dtype, pin_memory=self._is_cuda
+                        tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda
                     )
             self._copies[name].copy_(tensor, non_blocking=True)
         if self._is_cuda:

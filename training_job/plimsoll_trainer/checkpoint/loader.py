@@ -173,6 +173,7 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
     check_same_model(found.folder, known, here, state.layers, layers)
     boxes = [box for name, held in ranges.items() for box in held.boxes(name)]
     read_boxes(found, boxes)
+    state.take_over_read()
 
 
 def read_boxes(found: Found, boxes: Sequence[Box]) -> None:

@@ -237,7 +237,14 @@ class RankState:
         """
         for layer in self._trainer.trained.values():
             if layer.optimizer is not None:
+                layer.optimizer.begin()
                 layer.optimizer.step(0.0)
+
+    def take_over_read(self) -> None:
+        """Let optimizers that keep parameters elsewhere have those that were read."""
+        for layer in self._trainer.trained.values():
+            if layer.optimizer is not None:
+                layer.optimizer.read_parameters()
 
 
 def prefixes(layers: Sequence[str]) -> tuple[str, ...]:

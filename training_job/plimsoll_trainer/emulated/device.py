@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -32,6 +33,7 @@ KEPT_WHEN_FREED = {
 }
 """Memory that is freed stays with the process, as the allocator of a device keeps it: a
 step does not touch new pages. 32 MiB is the most that glibc takes."""
+THREAD = threading.local()
 COUNTERS = ("current_bytes", "peak_bytes", "cap_bytes", "num_refused")
 
 
@@ -112,17 +114,26 @@ def require_emulated_device() -> None:
 def host_memory() -> Iterator[None]:
     """Let tensors that this thread makes meanwhile lie in the host's memory, uncounted.
 
-    In a process that is no emulated device it changes nothing.
+    In a process that is no emulated device only those who count fake tensors see it.
     """
-    if not is_emulated_device():
-        yield
-        return
-    shim = ctypes.CDLL(None)
-    shim.plimsoll_set_on_host(1)
+    shim = ctypes.CDLL(None) if is_emulated_device() else None
+    set_on_host(shim, True)
     try:
         yield
     finally:
-        shim.plimsoll_set_on_host(0)
+        set_on_host(shim, False)
+
+
+def set_on_host(shim: ctypes.CDLL | None, on_host: bool) -> None:
+    """Note where tensors of this thread lie from now on."""
+    THREAD.on_host = on_host
+    if shim is not None:
+        shim.plimsoll_set_on_host(int(on_host))
+
+
+def is_on_host() -> bool:
+    """Whether tensors that this thread makes now lie in the host's memory."""
+    return getattr(THREAD, "on_host", False)
 
 
 class EmulatedDevice:

@@ -11,7 +11,10 @@ order:
     flat_buffers        what a replica owns of a layer, or all of it
     stage               the layers of one rank
     boundaries          what passes between them
+    host_bytes          what optimizers on the host will take there
     layer_optimizer     one optimizer for each layer
+    host_link           copies between a device and the host's memory
+    host_optimizer      an optimizer in the host's memory
     collectives         exchange of slices, in place
     trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups

@@ -19,7 +19,7 @@ from plimsoll_trainer.workload import MakeOptimizer
 
 
 class LayerOptimizer:
-    """The optimizer of one layer's parameters."""
+    """The optimizer of one layer's parameters, where they are."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], make: MakeOptimizer) -> None:
         """Make the optimizer on the parameters, or on fp32 copies of smaller types."""
@@ -31,9 +31,20 @@ class LayerOptimizer:
         self.optimizer = make(self.masters)
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
 
+    def begin(self) -> None:
+        """Bring here what a step reads, which is here already."""
+
     @torch.no_grad()
     def step(self, learning_rate_factor: float) -> None:
         """Step on the gradients in place, then set them to zero."""
+        self.update(learning_rate_factor)
+        for parameter in self.parameters:
+            if (gradient := gradient_of(parameter)) is not None:
+                gradient.zero_()
+
+    @torch.no_grad()
+    def update(self, learning_rate_factor: float) -> None:
+        """Step on the gradients, which stay."""
         for group, rate in zip(
             self.optimizer.param_groups, self.base_rates, strict=True
         ):
@@ -48,9 +59,9 @@ class LayerOptimizer:
             if master is not parameter:
                 master.grad = None
                 parameter.copy_(master)
-            gradient = gradient_of(parameter)
-            if gradient is not None:
-                gradient.zero_()
+
+    def read_parameters(self) -> None:
+        """Take over parameters that something else has written, as they are."""
 
 
 def squared_norm(gradients: Iterable[Tensor], device: torch.device) -> Tensor:

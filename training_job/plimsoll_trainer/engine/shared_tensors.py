@@ -2,8 +2,9 @@
 
 Every rank has a copy. At the start the values of the first layer's rank go to all;
 after each backward pass the gradients of the copies are added up, so that all copies
-take the same step. In the gradient norm the tensor counts once, on the first layer's
-rank.
+take the same step. Where some take it on the host and others on their device, roundings
+may differ, so the first one's values go to all after each step as well. In the gradient
+norm the tensor counts once, on the first layer's rank.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class SharedTensor:
     group: dist.ProcessGroup
     owner_rank: int
     """Global rank whose values and whose share of the norm count."""
+    homes_differ: bool
+    """Whether some copies are stepped on in the host's memory, and others are not."""
 
 
 def shared_tensors(
@@ -52,7 +55,15 @@ def shared_tensors(
         group = groups[stages]
         if isinstance(tensor, nn.Parameter) and group is not None:
             owner = world.rank_of(holders[0], world.replica)
-            found.append(SharedTensor(tensor=tensor, group=group, owner_rank=owner))
+            homes = {slices[stage].optimizer_home for stage in stages}
+            found.append(
+                SharedTensor(
+                    tensor=tensor,
+                    group=group,
+                    owner_rank=owner,
+                    homes_differ=len(homes) > 1,
+                )
+            )
     return found
 
 

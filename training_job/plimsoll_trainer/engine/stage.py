@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share, lay_out
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
@@ -44,6 +44,8 @@ class StageSlice:
     """Those that it computes twice."""
     sharding: Sharding = Sharding.NONE
     """State that replicas divide."""
+    optimizer_home: OptimizerHome = OptimizerHome.DEVICE
+    """Memory that the optimizer state lies in."""
     in_flight_cap: int | None = None
     """Most micro-batches that it holds activations of; None: as many as the schedule
     has in flight."""

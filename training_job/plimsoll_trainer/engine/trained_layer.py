@@ -2,10 +2,12 @@
 
     reduce     adds the gradients of all replicas up
     scale      to a mean, and to a limited norm
+    begin      lets gradients go where the optimizer is, for all layers at a time
     step       the optimizer, after which gradients are zero
 
 A replica works on the numbers that it owns: all of them, or one slice of each buffer.
-Then it passes on the parameters that it has stepped on.
+Then it passes on the parameters that it has stepped on. The optimizer is where they
+are, or in the host's memory.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from plimsoll_trainer.engine.collectives import gather_slices, reduce_slices
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer
+from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.host_optimizer import HostMirror, HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale
-from plimsoll_trainer.engine.sharded_optimizer import over_pieces
+from plimsoll_trainer.engine.sharded_optimizer import PieceOf, over_pieces
 from plimsoll_trainer.workload import MakeOptimizer
 
 
@@ -34,6 +38,7 @@ class TrainedLayer:
         group: dist.ProcessGroup | None = None,
         *,
         reduces_whole: bool = False,
+        link: HostLink | None = None,
     ) -> None:
         """Make the optimizer of what is owned here.
 
@@ -45,6 +50,7 @@ class TrainedLayer:
             reduces_whole: whether every replica needs all gradients: a tensor of the
                 layer has copies on other stages, and replicas there may own other
                 pieces of it.
+            link: to the host, where the optimizer is to be there.
         """
         self.buffers = buffers
         self._group = group
@@ -52,14 +58,20 @@ class TrainedLayer:
         lying = {id(p) for buffer in buffers for p in buffer.parameters}
         wholes = [p for p in parameters if id(p) in lying]
         order = {id(whole): place for place, whole in enumerate(wholes)}
-        owned = [found for buffer in buffers for found in buffer.owned()]
+        mirror = HostMirror(buffers, link) if link is not None else None
+        owned = owned_of(buffers) if mirror is None else mirror.owned
         owned.sort(key=lambda found: order[id(found[1].whole)])
         self.places = [place for _, place in owned]
         """Of the optimizer's parameters in those of the layer."""
         if self.is_divided:
             make = over_pieces(make, wholes, self.places)
-        self.optimizer = LayerOptimizer([p for p, _ in owned], make) if owned else None
+        stepped = [parameter for parameter, _ in owned]
+        self.optimizer: LayerOptimizer | None = None
         """None: all that is owned is padding."""
+        if owned and mirror is not None:
+            self.optimizer = HostOptimizer(stepped, make, mirror)
+        elif owned:
+            self.optimizer = LayerOptimizer(stepped, make)
 
     @property
     def is_divided(self) -> bool:
@@ -85,12 +97,22 @@ class TrainedLayer:
         """Multiply what is owned."""
         scale(self.own_gradients, factor)
 
+    def begin(self) -> None:
+        """Let gradients go where the optimizer is."""
+        if self.optimizer is not None:
+            self.optimizer.begin()
+
     @torch.no_grad()
     def step(self, learning_rate_factor: float) -> None:
-        """Step on what is owned, spread it, and set gradients to zero."""
+        """Step on what `begin` has sent, spread it, and set gradients to zero."""
         if self.optimizer is not None:
             self.optimizer.step(learning_rate_factor)
         for buffer in self.buffers:
             if buffer.values is not None and self._group is not None:
                 gather_slices(buffer.values, buffer.own, self._group)
                 buffer.gradients.zero_()
+
+
+def owned_of(buffers: Iterable[FlatBuffer]) -> list[tuple[nn.Parameter, PieceOf]]:
+    """Parameters or pieces of them that an optimizer is to step on here."""
+    return [found for buffer in buffers for found in buffer.owned()]

@@ -14,6 +14,8 @@ Data parallelism is a plain all-reduce of the gradients where they lie. It equal
 torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
 copy of all parameters (docs/decisions/0011). Where replicas divide the optimizer state,
 each reduces, steps on and spreads its own slice, in place too (docs/decisions/0024).
+Where the optimizer is on the host, gradients of all layers go there first, and
+parameters come back layer by layer (docs/decisions/0026).
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
-from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.engine import OptimizerHome, Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.flat_buffers import Share
+from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
@@ -104,12 +108,23 @@ class Trainer:
         )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
+        on_host = self.part.optimizer_home is OptimizerHome.HOST
+        self.link = HostLink(world.device) if on_host else None
+        """To the host, if the optimizer is there."""
         self.trained = dict(self.trained_layers())
         self.divides = any(layer.is_divided for layer in self.trained.values())
         self.schedule = build_schedule(
             self.stage, self.part, boundaries, num_micro_batches, world, schedule
         )
         self.on_phase(Phase.BUILD)
+
+    @property
+    def host_bytes(self) -> int:
+        """Most bytes of tensors that optimizers hold on the host, once they step."""
+        layers = (layer.optimizer for layer in self.trained.values())
+        on_host = [one for one in layers if isinstance(one, HostOptimizer)]
+        cast = max((one.cast_bytes for one in on_host), default=0)
+        return sum(one.held_bytes for one in on_host) + cast
 
     def run_step(self, step: int) -> StepResult:
         """Train on the global batch of one step."""
@@ -118,11 +133,17 @@ class Trainer:
         loss, count = self.reduce_gradients(losses)
         norm = self.clip_gradients()
         self.on_phase(Phase.GRADIENT_NORM)
-        factor = self.workload.learning_rate_factor(step)
-        for layer in self.trained.values():
-            layer.step(factor)
+        self.step_layers(self.workload.learning_rate_factor(step))
         self.on_phase(Phase.OPTIMIZER_STEP)
         return StepResult(loss=loss, count=count, gradient_norm=norm)
+
+    def step_layers(self, learning_rate_factor: float) -> None:
+        """Step all optimizers, layer by layer."""
+        for layer in self.trained.values():
+            layer.begin()
+        for layer in self.trained.values():
+            layer.step(learning_rate_factor)
+        spread_values([one for one in self.shared if one.homes_differ])
 
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run all micro-batches; return their losses, on the last stage."""
@@ -176,6 +197,7 @@ class Trainer:
                         self.workload.optimizer,
                         group,
                         reduces_whole=any(id(p) in shared for p in own),
+                        link=self.link,
                     ),
                 )
 

@@ -8,6 +8,7 @@ stopping        the request to stop
 restart         the process as the emulated device of its plan
 meeting         where the ranks find each other
 failures        what ended a rank, as one line and an exit code
+host_memory     whether the machine has room for optimizers
 checkpointing   when to save, and where to resume
 session         from the first step to the last
 run             all of it together

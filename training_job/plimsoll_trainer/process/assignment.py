@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Schedule, Sharding
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     ModelProfile,
@@ -21,11 +21,13 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_trainer.engine.elementwise import is_elementwise
+from plimsoll_trainer.engine.host_optimizer import try_on_host
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.errors import (
     ForeignFingerprintError,
     OtherWorkloadError,
     PlanMismatchError,
+    located,
 )
 from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
@@ -76,6 +78,7 @@ def assign(
     check_layers(plan, workload)
     check_optimizer(plan.optimizer_mode, workload, plan.offers[0].device_kind)
     check_divided(plan, workload)
+    check_on_host(plan, workload)
     for profile in profiles:
         if profile.fingerprint == plan.fingerprint:
             check_profile(profile, workload)
@@ -96,6 +99,7 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
             end_layer=stage.chunks[0].end_layer,
             recomputed=frozenset(stage.recomputed_layers),
             sharding=stage.sharding,
+            optimizer_home=stage.optimizer_home,
             in_flight_cap=(
                 stage.in_flight_cap
                 if stage.in_flight_cap < plain_in_flight(plan, place)
@@ -222,6 +226,26 @@ def check_divided(plan: HybridPlan, workload: Workload) -> None:
             f"{name} on a part of a tensor is not that part of a step on all of it: "
             f"{SAME}"
         )
+
+
+def check_on_host(plan: HybridPlan, workload: Workload) -> None:
+    """Refuse to keep on the host what an optimizer can only do on a GPU.
+
+    Raises:
+        OtherWorkloadError: see above.
+    """
+    there = [s for s in plan.stages if s.optimizer_home is OptimizerHome.HOST]
+    if not there:
+        return
+    try:
+        try_on_host(workload.optimizer)
+    except Exception as error:
+        raise OtherWorkloadError(
+            f"the plan keeps the optimizer of layers from "
+            f"{there[0].chunks[0].first_layer} on in the host's memory, but the "
+            f"workload's cannot step there: {located(error)}; plan with optimizer home "
+            "device, or give an optimizer that steps on tensors of the CPU"
+        ) from error
 
 
 def check_profile(profile: ModelProfile, workload: Workload) -> None:

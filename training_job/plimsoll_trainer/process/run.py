@@ -2,7 +2,8 @@
 
 What can be refused is refused before the first allocation, in this order: plan, world
 and code (`admission`), the workload, the device, what the trainer cannot run, layers
-that do not fit together, the checkpoint: its files, data, layers. Only optimizer state
+that do not fit together, memory of the host for optimizers that are there, the
+checkpoint: its files, data, layers. Only optimizer state
 of another kind than the checkpoint's is found out when that is read, and replicas that
 differ when all is there.
 """
@@ -34,6 +35,7 @@ from plimsoll_trainer.process.admission import Admitted, Place
 from plimsoll_trainer.process.assignment import Assignment, assign
 from plimsoll_trainer.process.checkpointing import Checkpointing
 from plimsoll_trainer.process.failures import explain
+from plimsoll_trainer.process.host_memory import check_host_memory, warn_of_pageable
 from plimsoll_trainer.process.meeting import meeting_place
 from plimsoll_trainer.process.options import Options
 from plimsoll_trainer.process.session import Session
@@ -146,6 +148,12 @@ def prepare(
     warn = partial(say, job.rank)
     checkpoints = Checkpointing(options, control, watch, reporter, warn)
     boundaries = boundaries_of(job.workload, assignment.micro_batch)
+    if need := check_host_memory(job.workload, assignment, world, control, warn):
+        reporter.event(
+            "host_memory",
+            needed_bytes=need.needed_bytes,
+            free_bytes=need.free_bytes,
+        )
     checkpoints.choose(job.workload, assignment, world)
     trainer = Trainer(
         job.workload,
@@ -156,6 +164,8 @@ def prepare(
         schedule=assignment.schedule,
         on_phase=watch,
     )
+    if trainer.link is not None:
+        warn_of_pageable(trainer.link.unpinned_bytes, warn)
     first_step = checkpoints.open(
         trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
     )

@@ -6,6 +6,7 @@ every minute, and at the end. Lines of the report file:
     {"event": "observation", "rank": 2, "reason": "change", "observation": {...}}
     {"event": "step", "step": 3, "loss": 3.1, "gradient_norm": 0.5, "step_s": 0.2}
     {"event": "unsaved", "step": 3, "message": "...", "waits": true}
+    {"event": "host_memory", "needed_bytes": 8192, "free_bytes": 65536}
     {"event": "resumed" | "checkpoint" | "failure" | "end", ...}
 
 A failure for want of device memory also has `phase` and `asked_bytes`. A checkpoint

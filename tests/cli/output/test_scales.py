@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_cli.report.scales import (
+from plimsoll_cli.output.scales import (
     MOST_TICKS,
     ByteScale,
     percent_text,

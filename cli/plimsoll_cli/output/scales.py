@@ -1,7 +1,7 @@
-"""Numbers as a report shows them, and round numbers along an axis.
+"""Numbers as a picture shows them, and round numbers along an axis.
 
 In: bytes, seconds, ranges. Out: texts in one unit a page, and ticks. Called by all
-parts of the report.
+parts of the report, and by pictures of a terminal.
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+"""Memory of the machine that a tuple needs, if that is all that it lacks.
+
+In: a tuple of which no plan fits, as its ranks may take no more than their share of the
+machine's memory. Out: least bytes, over all cuts and choices, of the rank that takes
+most. Called by `verdicts` and `certify`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.stage_peaks import least_peaks
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_bounds import TupleBounds
+from plimsoll_planner.search.tuple_context import least_of
+from plimsoll_planner.techniques.technique import StageChoice
+
+
+def needed_host_bytes(search: TupleBounds, candidate: Candidate) -> int | None:
+    """Least bytes of a machine for each rank, lower bound; None if none would do.
+
+    0 where a plan fits that has nothing on the host.
+    """
+    if search.tables.is_grouped:
+        return None
+    stages = range(candidate.num_stages)
+    values = [needed_by_stage(search, candidate, stage) for stage in stages]
+    best = search.placement(candidate.num_stages).least_largest(values)
+    return None if best is None else int(best.value)
+
+
+def needed_by_stage(search: TupleBounds, candidate: Candidate, stage: int) -> Floats:
+    """[A, B]: least bytes of a machine with which a stage fits, infinite if none."""
+    bound, b = Bound.LOWER, candidate.micro_batch
+    capacity = search.capacity(candidate, bound)
+    options = search.tables.least_peak_options(bound, b, merge=True)
+
+    def needed(choice: StageChoice) -> Floats:
+        asked = bound, b, choice.capped(None)
+        flow = search.stage_flow(candidate, stage, choice)
+        fits = least_peaks(search.tables.stages(*asked), options, flow) <= capacity
+        own = search.host_bytes(*asked) if choice.uses_host else 0
+        return np.where(fits, own, np.inf)
+
+    return least_of(map(needed, search.leanest(candidate, stage)))

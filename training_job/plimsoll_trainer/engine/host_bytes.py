@@ -1,0 +1,108 @@
+"""Bytes of the host that a rank's optimizers will take there, before anything is built.
+
+For each number that the replica owns, in parts and slices that are filled up to 16:
+
+    parameter, in its type         pinned beside a GPU
+    sum of gradients, in its type  pinned beside a GPU
+    master in fp32                 where parameters are of another type
+    optimizer state                as a step of the optimizer shows
+
+and in a step, of the largest layer, gradients in fp32 where sums are of another type.
+What a parameter has once, such as a count of steps, is left out.
+
+In: the workload and a stage. Out: a `HostBytes`. Called where a rank starts, so that
+one that its machine has no room for ends before it takes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from plimsoll_planner.records.engine import OptimizerHome
+from plimsoll_trainer.engine.elementwise import bytes_per_number
+from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
+from plimsoll_trainer.engine.gradients import rounded
+from plimsoll_trainer.engine.stage import StageSlice, build_stage
+from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.workload import Workload
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostBytes:
+    """Bytes of tensors on the host."""
+
+    held: int = 0
+    """Between two steps."""
+    on_top: int = 0
+    """In a step."""
+    pinned: int = 0
+    """Of those that are held, what is copied from and to a GPU."""
+    pinned_blocks: int = 0
+    """Blocks that torch takes for these beside a GPU: powers of two."""
+
+    def needed(self, *, is_cuda: bool) -> int:
+        """Most bytes that are taken at a time."""
+        filling = self.pinned_blocks - self.pinned if is_cuda else 0
+        return self.held + self.on_top + filling
+
+
+def host_bytes(workload: Workload, part: StageSlice, share: Share) -> HostBytes:
+    """Bytes that the optimizers of a stage take of the host, on one of its replicas."""
+    if part.optimizer_home is not OptimizerHome.HOST:
+        return HostBytes()
+    with FakeTensorMode():
+        layers = build_stage(workload, part, CPU, share=share).flat.values()
+        found = [(buffer, *owned_numbers(buffer)) for one in layers for buffer in one]
+        cast = [sum(map(cast_bytes, buffers)) for buffers in layers]
+    kept = {
+        dtype: bytes_per_number(workload.optimizer, dtype, CPU)
+        for dtype in {dtype for _, numbers, _ in found for dtype in numbers}
+    }
+    blocks = [size for buffer, _, parts in found for size in blocks_of(buffer, parts)]
+    states = (kept[of] * n for _, numbers, _ in found for of, n in numbers.items())
+    return HostBytes(
+        held=sum(blocks) + sum(states),
+        on_top=max(cast, default=0),
+        pinned=sum(blocks),
+        pinned_blocks=sum(1 << (size - 1).bit_length() for size in blocks),
+    )
+
+
+Numbers = dict[torch.dtype, int]
+"""By the type of the parameters that they belong to."""
+
+
+def owned_numbers(buffer: FlatBuffer) -> tuple[Numbers, Numbers]:
+    """Numbers of a buffer that are owned here, and with their parts filled up."""
+    numbers: Numbers = {}
+    parts: Numbers = {}
+    for parameter, _ in buffer.owned():
+        dtype, count = parameter.dtype, parameter.numel()
+        numbers[dtype] = numbers.get(dtype, 0) + count
+        parts[dtype] = parts.get(dtype, 0) + rounded(count)
+    return numbers, parts
+
+
+def blocks_of(buffer: FlatBuffer, parts: Numbers) -> Iterable[int]:
+    """Yield the bytes of each piece of memory that mirrors a buffer.
+
+    Padding alone is not mirrored.
+    """
+    if not parts:
+        return
+    gradients = buffer.gradients
+    yield gradients.numel() // buffer.share.num_replicas * gradients.element_size()
+    yield from (count * dtype.itemsize for dtype, count in parts.items())
+
+
+def cast_bytes(buffer: FlatBuffer) -> int:
+    """Bytes of the owned gradients in fp32, where they are summed in another type."""
+    if buffer.gradients.dtype == torch.float32:
+        return 0
+    numbers, _ = owned_numbers(buffer)
+    return sum(numbers.values()) * torch.float32.itemsize
