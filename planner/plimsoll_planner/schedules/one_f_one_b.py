@@ -36,6 +36,13 @@ K = min(M, P)):
                 + max(backward(<), exchange of gradients + optimizer step)
     from first  both of all layers + n (both(<) + F + B'),  n = ceil((M - K) / r)
 
+If numbers in flight of the first stages are known, the cycles between any two of them
+count as well (`cycles_bound`), from s to t with r = k_s - k_t + 1 and all of it before
+and after as above:
+
+    between     forward(<) + F + both(>) + n (both from s to t) + (M - n r) B'
+                + max(backward(<), exchange of gradients + optimizer step)
+
 No 1F1B step is shorter: each term is a chain of operations that wait for one another.
 
 **Caps.** A stage may be kept to fewer in flight, 1 <= k <= min(M, P - s), as long as k
