@@ -18,7 +18,7 @@ from plimsoll_planner.records.problem import Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.space import Candidate, families_of, members_of
-from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.search.tuple_search import LeastMemory, TupleSearch
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerator import Judge, meshes
 from tests.support.random_questions import Asked
@@ -95,11 +95,12 @@ def heavier_than_needed(problem: Problem, answer: Solution) -> Iterator[str]:
         yield f"{peak} bytes, and {least} would do"
 
 
-def heavier_with_freedom(problem: Problem) -> Iterator[str]:
+def heavier_with_freedom(problem: Problem) -> Iterator[tuple[str, bool]]:
     """Yield where more freedom made the least peak of a tuple higher at one speed.
 
     Each tuple is planned with uniform cuts and nothing recomputed, with either of the
     two left free, and with both; the step of the first is what the others may take.
+    With it goes whether that is open: the heavier plan is not proven the least.
     """
     nothing = replace(problem, override=Override(recomputed_layers=()))
     free = TupleSearch(problem)
@@ -110,22 +111,27 @@ def heavier_with_freedom(problem: Problem) -> Iterator[str]:
         plan = fixed.least_peak_plan(candidate)
         if plan is None:
             continue
-        cut = TupleSearch(nothing)
-        again = TupleSearch(problem, cuts_of)
-        peaks = [max(plan.peaks)] + [
-            least_peak_at(search, candidate, plan.step_s)
-            for search in (cut, again, free)
-        ]
-        both = min(peaks[1], peaks[2])
-        if max(peaks[1], peaks[2]) > peaks[0] or peaks[3] > both:
-            yield f"{mesh}: uniform, cuts, recompute, both: {peaks}"
+        cut, again, both = (
+            least_memory_at(search, candidate, plan.step_s)
+            for search in (TupleSearch(nothing), TupleSearch(problem, cuts_of), free)
+        )
+        lightest = max(plan.peaks)
+        for name, freer in (("cuts", cut), ("recompute", again), ("both", both)):
+            peak = max(freer.found.peaks)
+            if peak > lightest:
+                text = f"{mesh}: {name} free: {peak} bytes, and {lightest} would do"
+                yield text, freer.least_bytes <= lightest
+            if freer is again:
+                lightest = min(lightest, max(cut.found.peaks), peak)
 
 
-def least_peak_at(search: TupleSearch, candidate: Candidate, target_s: float) -> int:
+def least_memory_at(
+    search: TupleSearch, candidate: Candidate, target_s: float
+) -> LeastMemory:
     """Least peak of a tuple at any capacity that a step of `target_s` allows."""
     fastest = search.quickest_within(candidate, LARGEST_BYTES)
     assert fastest is not None
-    return max(search.least_memory(fastest, target_s).found.peaks)
+    return search.least_memory(fastest, target_s)
 
 
 def candidate_of(problem: Problem, mesh: Mesh) -> Candidate:

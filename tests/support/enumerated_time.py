@@ -109,7 +109,10 @@ class Clock(Costs):
     def walk_s(
         self, mesh: Mesh, cuts: tuple[int, ...], options: Sequence[Option]
     ) -> float:
-        """Seconds of a step: ops in order, each after its input."""
+        """Seconds of a step: ops in order, each after its input.
+
+        Where ranks share cores it is no shorter than all work over all cores.
+        """
         b = mesh.samples
         runs = list(itertools.pairwise(cuts))
         forward = [sum(self.pass_s("forward", at, b) for at in range(*r)) for r in runs]
@@ -132,9 +135,31 @@ class Clock(Costs):
                     clocks[stage] = max(clocks[stage], arrival) + taken
                     ends[kind, stage, number] = clocks[stage]
                     order.pop(0)
-        return max(
+        alone_s = max(
             clock + one.closing_s for clock, one in zip(clocks, options, strict=True)
         )
+        passes_s = mesh.count * (sum(forward) + sum(backward))
+        closing_s = sum(one.closing_s for one in options)
+        return max(alone_s, self.crowded_s(mesh, cuts, passes_s + closing_s))
+
+    def crowded_s(self, mesh: Mesh, cuts: tuple[int, ...], passes_s: float) -> float:
+        """Seconds of all work over the cores of all nodes; 0 where each rank has one.
+
+        A message holds a core where it is sent and where it is received; outputs and
+        gradients are sent.
+        """
+        offer = self.problem.offers[mesh.offer]
+        cores, pod = offer.concurrent_devices_per_node, pod_size(offer, mesh.gpus)
+        pods_on_node = offer.devices_per_node // pod
+        if cores is None or min(pods_on_node * pod, mesh.gpus) <= cores:
+            return 0.0
+        nodes = -(-(mesh.gpus // pod) // pods_on_node)
+        hops_s = sum(
+            self.hop_s(mesh, stage, cuts[stage + 1] - 1)
+            for stage in range(mesh.stages - 1)
+        )
+        work_s = mesh.replicas * (passes_s + 4 * mesh.count * hops_s)
+        return offer.crowded_slowdown * work_s / (cores * nodes)
 
     def needed(
         self, mesh: Mesh, cuts: tuple[int, ...], kind: str, stage: int, number: int

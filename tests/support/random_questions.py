@@ -41,6 +41,9 @@ class Asked:
     target_bytes_per_sample: int = 0
     is_tied: bool = False
     """The last layer has its parameters in common with the first one."""
+    cores_per_node: int | None = None
+    """Devices of a node that compute at the same time; None: all."""
+    crowded_slowdown: float = 1.0
     host_memory_bytes: int | None = None
     """Of a node; None: nothing can be on the host."""
     link_to_host: Link | None = None
@@ -62,6 +65,8 @@ class Asked:
             device_kind=DeviceKind.EMULATED,
             device_memory_bytes=self.capacity_bytes,
             devices_per_node=self.devices_per_node,
+            concurrent_devices_per_node=self.cores_per_node,
+            crowded_slowdown=self.crowded_slowdown,
             nodes_available=None,
             link_in_node=self.links[0],
             link_between_nodes=self.links[1],
@@ -148,6 +153,32 @@ def asked(seed: int) -> Asked:
         input_bytes_per_sample=dice.choice((0, 0, 1, 2)),
         target_bytes_per_sample=dice.choice((0, 0, 1)),
         is_tied=dice.random() < 0.3,
+    )
+
+
+def mixed(seed: int) -> Asked:
+    """Draw a question as `asked` does, of every kind that there is.
+
+    Of half of them replicas may divide the optimizer state; of a third the ranks of a
+    node share its cores.
+    """
+    dice = random.Random(f"mixed {seed}")  # noqa: S311 - no secret
+    question = asked(seed)
+    if dice.random() < 1 / 2:
+        question = divisible(question)
+    if dice.random() < 1 / 3:
+        question = crowded(question, dice)
+    return question
+
+
+def crowded(question: Asked, dice: random.Random) -> Asked:
+    """The same on nodes of at least two devices with fewer cores than devices."""
+    devices = max(question.devices_per_node, 2)
+    return replace(
+        question,
+        devices_per_node=devices,
+        cores_per_node=dice.randint(1, devices - 1),
+        crowded_slowdown=dice.choice((1.0, 1.0, 1.25)),
     )
 
 

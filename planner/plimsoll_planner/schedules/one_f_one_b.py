@@ -36,6 +36,13 @@ K = min(M, P)):
                 + max(backward(<), exchange of gradients + optimizer step)
     from first  both of all layers + n (both(<) + F + B'),  n = ceil((M - K) / r)
 
+If numbers in flight of the first stages are known, the cycles between any two of them
+count as well (`cycles_bound`), from s to t with r = k_s - k_t + 1 and all of it before
+and after as above:
+
+    between     forward(<) + F + both(>) + n (both from s to t) + (M - n r) B'
+                + max(backward(<), exchange of gradients + optimizer step)
+
 No 1F1B step is shorter: each term is a chain of operations that wait for one another.
 
 **Caps.** A stage may be kept to fewer in flight, 1 <= k <= min(M, P - s), as long as k
@@ -69,11 +76,12 @@ Seconds are whole ticks, so this is exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
+from plimsoll_planner.memory.chain_bytes import Ints
 from plimsoll_planner.records.engine import EngineHoldings, Schedule
 from plimsoll_planner.timing.capped_rounds import CappedRounds
 from plimsoll_planner.timing.chain_seconds import Floats
@@ -134,32 +142,31 @@ class OneFOneB(PipelineSchedule):
     def stage_bound(
         self,
         runs: StageRuns,
-        stage: int,
+        stage: int | Ints,
         num_stages: int,
         num_micro_batches: int,
-        in_flight: int,
+        in_flight: int | Ints,
     ) -> StageBound:
         """Passes [1] and cycles [2]."""
         del stage
         forward, backward = runs.forward, runs.backward
-        own = forward + backward
         last = np.maximum(runs.backward_before, runs.end)
+        around = runs.forward_before + last
         # [1] passes
         waiting = num_micro_batches - in_flight
         begun = np.maximum(
-            num_micro_batches * forward,
-            forward + runs.both_behind + waiting * forward,
+            num_micro_batches * forward, (waiting + 1) * forward + runs.both_behind
         )
-        passes = runs.forward_before + num_micro_batches * backward + begun + last
+        passes = begun + num_micro_batches * backward + around
         # [2] cycles
         times = -(-waiting // in_flight)
-        to_last = runs.forward_before + forward + runs.both_behind
-        to_last += times * (own + runs.both_behind)
-        to_last += (num_micro_batches - times * in_flight) * backward + last
+        left = num_micro_batches - times * in_flight
+        to_last = (times + 1) * forward + (times + left) * backward
+        to_last += (times + 1) * runs.both_behind + around
         most = self.in_flight(num_stages, num_micro_batches)
         times = -(-max(num_micro_batches - most, 0) // (most - in_flight + 1))
-        from_first = runs.both_before + own + runs.both_behind
-        from_first += times * (runs.both_before + own)
+        from_first = (times + 1) * (forward + backward + runs.both_before)
+        from_first += runs.both_behind
         return StageBound(passes=passes, cycles=to_last, cycles_of_k=from_first)
 
     def closed_bound(
@@ -175,21 +182,32 @@ class OneFOneB(PipelineSchedule):
         return total_s / (1 - rest)
 
     def cycles_bound(
-        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+        self,
+        stages: list[StageTimes],
+        num_micro_batches: int,
+        links_s: Sequence[float],
+        behind_s: float,
     ) -> float:
-        """Of every stage s before the last one t: (M - k_s) / r of their cycles."""
-        last = len(stages) - 1
-        fewest = stages[last].in_flight_cap or 1
-        work_s, longest_s = 0.0, 0.0
-        for place in range(last, -1, -1):
+        """Cycles of every stage s before the last one t, and what is around them."""
+        forward_s, backward_s = [0.0], [0.0]  # before each stage, one way
+        for stage, link_s in zip(stages, links_s, strict=False):
+            forward_s.append(forward_s[-1] + stage.forward_s + link_s)
+            backward_s.append(backward_s[-1] + stage.backward_s + link_s)
+        fewest = stages[-1].in_flight_cap or 1
+        longest_s, around_s = 0.0, 0.0
+        for place in range(len(stages) - 1, -1, -1):
             stage = stages[place]
-            if place < last:
-                work_s += 2 * placed.hops[place].seconds(stage.sent_bytes)
-            work_s += stage.forward_s + stage.backward_s
             k = stage.in_flight_cap or num_micro_batches
-            times = (num_micro_batches - k) / (k - fewest + 1)
-            longest_s = max(longest_s, times * work_s)
-        return longest_s * (1 - ROUNDING)
+            r = k - fewest + 1
+            times = -((k - num_micro_batches) // r)
+            own_s = stage.forward_s + stage.backward_s
+            begun_s = forward_s[place] + stage.forward_s + around_s + behind_s
+            left_s = (num_micro_batches - times * r) * stage.backward_s
+            ended_s = left_s + max(backward_s[place], stage.end_s)
+            longest_s = max(longest_s, begun_s + times * (own_s + around_s) + ended_s)
+            if place:
+                around_s += own_s + 2 * links_s[place - 1]
+        return longest_s
 
     def last_backwards(
         self, stages: list[StageTimes], num_micro_batches: int, placed: Topology

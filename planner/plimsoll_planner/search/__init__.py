@@ -17,7 +17,7 @@ Reading order is import order:
     choice_bounds              step bounds over the numbers in flight
     tuple_bounds               bounds of one tuple
     stage_options              what a stage does to fit, and how long that takes
-    plan_caps                  numbers in flight for given cuts
+    plan_caps, cut_bounds      numbers in flight for given cuts, and their bounds
     found, plans_within        plans of given cuts, within a capacity
     next_fit                   cuts and numbers in flight for a period
     tuple_search               plans of one tuple: fastest, least memory

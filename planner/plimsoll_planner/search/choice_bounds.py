@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -34,8 +34,12 @@ class ChoiceBounds:
     runs: StageRuns
     caps: range
     """Numbers in flight, rising."""
-    bound: Callable[[StageRuns, int], StageBound]
+    bound: Callable[[StageRuns, int | Ints], StageBound]
     """Of some runs with so many in flight."""
+    of_runs: dict[tuple[int, int], StageBound] = field(
+        default_factory=dict[tuple[int, int], StageBound]
+    )
+    """Of a run that was asked for, with each number in flight."""
 
     @cached_property
     def of_most(self) -> StageBound:
@@ -44,10 +48,12 @@ class ChoiceBounds:
 
     def of_run(self, run: tuple[int, int], in_flight: int) -> StageBound:
         """Bounds of one run, arrays of one entry."""
-        places = np.array([run[0]]), np.array([run[1]])
-        if in_flight == self.caps[-1]:
-            return self.of_most.of(places)
-        return self.bound(self.runs.of(places), in_flight)
+        if run not in self.of_runs:
+            numbers = np.array(self.caps)
+            places = np.full_like(numbers, run[0]), np.full_like(numbers, run[1])
+            self.of_runs[run] = self.bound(self.runs.of(places), numbers)
+        place = in_flight - self.caps[0]
+        return self.of_runs[run].of((slice(place, place + 1),))
 
     def steps(
         self, num_micro_batches: int, added_s: AddedSeconds, part: float

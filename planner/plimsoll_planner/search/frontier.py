@@ -128,10 +128,9 @@ class FrontierSearch:
         bound = search.least_bound(candidate, FITTING, capacity)
         if bound is None or bound.value > target_s:
             return None, peak
-        found = search.quickest_within(candidate, capacity, target_s)
-        if found is None or found.step_s > target_s:
-            is_proven = found is None or found.bound_s > target_s
-            return None, peak if is_proven else least
+        found, least_s = search.plan_within(candidate, capacity, target_s)
+        if found is None:
+            return None, peak if least_s > target_s else least
         memory = search.least_memory(found, target_s)
         least = self.explorer.device_bytes(candidate, memory.least_bytes)
         return memory.found, least

@@ -8,11 +8,15 @@ both ways, lie one after the other in a period. So a stage joins the group behin
 that still fits the period, else it opens one with one more in flight. Next-fit gives
 the least numbers that any periodic order has, for each stage (Beaumont, Eyraud-Dubois
 and Shilova, Pipelined Model Parallelism: Complexity Results and Memory Considerations,
-2020). Over all cuts one label for each first layer is enough, the least group and in it
-the least seconds, as more stages in front keep their order:
+2020). A micro-batch stays g - 1 periods and the load of its group at a stage and those
+behind it. Over all cuts one label for each first layer is enough, the least group and
+in it the least load, as more stages in front keep their order:
 
-    join    load + u(A, B; k = g) + links  <= period    ->  (g, their sum)
+    link    load + links > period          ->  (g + n, what is left of n periods)
+    join    load + u(A, B; k = g)          <= period    ->  (g, their sum)
     open    u(A, B; k = g + 1)             <= period    ->  (g + 1, u)
+
+No stage has more in flight than there are stages from it to the last.
 """
 
 from __future__ import annotations
@@ -50,17 +54,22 @@ class Labels:
     """Layer behind the first of the stages."""
 
 
-def least_period(loads: Floats, links: Sequence[Floats]) -> Grouped | None:
-    """Cuts and numbers of the least period, None if no stage cuts fit at all.
+def least_period(
+    loads: Floats, links: Sequence[Floats], most_s: float = np.inf
+) -> Grouped | None:
+    """Cuts and numbers of the least period.
+
+    None if no stage cuts fit at all, or none keeps the longest period that is of use.
 
     Args:
         loads: [k, A, B], both passes of a run with k + 1 in flight; infinite where it
             does not fit.
         links: for each stage but the last, [B]: both ways over the link behind it.
+        most_s: the longest period that is of use.
     """
     finite = np.where(np.isfinite(loads[0]), loads[0], 0.0)
     high_s = float(finite.max()) * (len(links) + 1) + sum(float(x.max()) for x in links)
-    best = grouped(loads, links, high_s)
+    best = grouped(loads, links, min(high_s, most_s))
     if best is None:
         return None
     low_s, high_s = 0.0, slowest_s(best, loads, links)
@@ -76,17 +85,19 @@ def least_period(loads: Floats, links: Sequence[Floats]) -> Grouped | None:
 
 
 def slowest_s(found: Grouped, loads: Floats, links: Sequence[Floats]) -> float:
-    """Longest group."""
-    ends = (*found.cuts[1:], loads.shape[1])
-    longest_s = group_s = 0.0
-    for stage, k in enumerate(found.in_flight):
-        own_s = float(loads[k - 1, found.cuts[stage], ends[stage]])
-        joins = stage > 0 and found.in_flight[stage - 1] == k
-        before_s = (
-            group_s + float(links[stage - 1][found.cuts[stage]]) if joins else 0.0
-        )
-        group_s = before_s + own_s
-        longest_s = max(longest_s, group_s)
+    """Period of a strict order: the longest of its cycles.
+
+    From stage s to stage t and back, k_s - k_t + 1 micro-batches take all work between.
+    """
+    cuts, numbers = found.cuts, found.in_flight
+    longest_s = 0.0
+    for last, fewest in enumerate(numbers):
+        work_s = 0.0
+        for stage in range(last, -1, -1):
+            k, end = numbers[stage], (*cuts, loads.shape[1])[stage + 1]
+            link_s = float(links[stage][end]) if stage < last else 0.0
+            work_s += float(loads[k - 1, cuts[stage], end]) + link_s
+            longest_s = max(longest_s, work_s / (k - fewest + 1))
     return longest_s
 
 
@@ -99,7 +110,8 @@ def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped 
     labels = [Labels(group=group, load_s=nothing.astype(np.float64), end=nothing)]
     for stage in range(len(links), -1, -1):
         link = links[stage] if stage < len(links) else np.full(size + 1, np.inf)
-        labels.append(in_front(loads, labels[-1], link, period_s))
+        behind = over(labels[-1], link, period_s)
+        labels.append(in_front(loads[: len(labels)], behind, period_s))
     if labels[-1].group[0] >= NO_GROUP:
         return None
     cuts: list[int] = []
@@ -112,12 +124,23 @@ def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped 
     return Grouped(period_s=period_s, cuts=tuple(cuts), in_flight=tuple(in_flight))
 
 
-def in_front(loads: Floats, behind: Labels, link: Floats, period_s: float) -> Labels:
-    """Best labels with one stage in front of those behind it."""
+def over(behind: Labels, link: Floats, period_s: float) -> Labels:
+    """Labels with the link before their stages, both ways."""
+    has_link = (behind.group >= 1) & (behind.group < NO_GROUP) & np.isfinite(link)
+    load_s = np.where(has_link, behind.load_s + link, np.inf)
+    is_longer = has_link & (load_s > period_s)
+    whole = np.ceil(load_s[is_longer] / period_s) - 1
+    load_s[is_longer] -= whole * period_s
+    group = behind.group.copy()
+    group[is_longer] += whole.astype(np.int64)
+    return replace(behind, group=group, load_s=load_s)
+
+
+def in_front(loads: Floats, behind: Labels, period_s: float) -> Labels:
+    """Best labels with one stage in front of those behind it and their link."""
     most = len(loads)
-    can_join = (behind.group >= 1) & (behind.group <= most) & np.isfinite(link)
-    joined = runs_of(loads, behind.group - 1, can_join)
-    joined += np.where(can_join, behind.load_s + link, np.inf)[:, None]
+    can_join = (behind.group >= 1) & (behind.group <= most)
+    joined = runs_of(loads, behind.group - 1, can_join) + behind.load_s[:, None]
     opened = runs_of(loads, behind.group, behind.group < most)
     joins = joined <= period_s
     group = np.where(joins, behind.group[:, None], behind.group[:, None] + 1)

@@ -11,9 +11,9 @@ to what the stages before have:
     quickest    each stage has the number of its least step bound
     lightest    each stage has the most with which it recomputes least
 
-Then vectors are extended stage by stage in the order of their bounds, the largest of
-the bounds of their stages, until no bound is below the shortest step or the limit of
-work is reached.
+Then vectors are extended stage by stage in the order of their bounds, until no bound is
+below the shortest step or the limit of work is reached. Before, numbers are left out
+that a stage can not have in a shorter step, whatever the others have (`cut_bounds`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice
+from itertools import accumulate
 
 from plimsoll_planner.search.stage_options import StageOption
 
@@ -36,6 +36,27 @@ EXTENSIONS_A_WALK = 1
 Vector = tuple[int, ...]
 
 
+INFINITE = float("inf")
+Row = dict[int, float]
+"""Step bounds of a stage by number in flight, from the most on."""
+
+
+class NumberBounds:
+    """Bounds of the step beyond those of single stages; here none are known."""
+
+    def narrowed(self, rows: Sequence[Row]) -> list[Row]:
+        """Better bounds, if no stage has other numbers; some may be left out."""
+        return list(rows)
+
+    def cycle_s(self, vector: Vector) -> float:
+        """Lower bound of the step from the last of some stages and those before it.
+
+        Their numbers, and those behind, are among the rows that were narrowed last.
+        """
+        del vector
+        return 0.0
+
+
 @dataclass(kw_only=True)
 class CapSearch:
     """One branch and bound."""
@@ -46,63 +67,112 @@ class CapSearch:
     """Best option of a stage with so many in flight; with the fewest it fits."""
     step_s: Callable[[Vector], float]
     """Seconds of the walked step; the options of all stages fit."""
-    cycle_s: Callable[[Vector], float]
-    """Lower bound of the step from the last of some stages and those before it."""
-    below_s: float = float("inf")
+    bounds: NumberBounds
+    below_s: float = INFINITE
     """Only shorter steps are looked for."""
     first: Vector = ()
     """Walked before all others; empty: none."""
-    best: tuple[float, Vector] = (float("inf"), ())
+    best: tuple[float, Vector] = (INFINITE, ())
     walked: set[Vector] = field(default_factory=set[Vector])
-    least_walked_s: float = float("inf")
+    least_walked_s: float = INFINITE
     """Least bound of vectors that were walked, where another choice may be shorter."""
+    rows: list[Row] = field(default_factory=list[Row])
+    """Numbers of which the bounds are below the limit; empty if a stage has none."""
 
     def run(self) -> float:
         """Find the best numbers; a lower bound over all numbers and choices.
 
         There are none if no step is below `below_s`.
         """
-        fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
-        vectors = promising(fitting)
         if len(self.caps) > MOST_STAGES:
-            vectors = islice(vectors, 1)
-        for vector in chain([self.first] if self.first else [], vectors):
-            self.walk(vector)
-        left_s = float("inf")
-        if len(self.caps) > MOST_STAGES:
-            left_s = max(min(mine).step_s for mine in fitting)
-        elif any(len(allowed) > 1 for allowed in self.caps):
-            left_s = self.extend_all()
+            return self.walk_one()
+        vectors = self.promising()
+        if self.limit_s == INFINITE:
+            self.walk(next(vectors), 0.0)
+        self.narrow(self.of_options())
+        while self.rows and (vector := next(vectors, ())):
+            bound_s = self.bound_s(vector)
+            if bound_s < self.limit_s:
+                self.walk(vector, bound_s)
+                self.narrow(self.rows)
+        left_s = self.extend_all() if self.rows else INFINITE
         return min(self.limit_s, left_s, self.least_walked_s)
+
+    def walk_one(self) -> float:
+        """Walk the first vector; the largest of the least bounds of the stages."""
+        fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
+        least_s = max(min(mine).step_s for mine in fitting)
+        for vector in filter(None, (self.first, most_of(fitting))):
+            rows = [{k: self.option(s, k).step_s} for s, k in enumerate(vector)]
+            steps = (max(row.values()) for row in self.bounds.narrowed(rows))
+            if max(steps) < self.limit_s:
+                self.walk(vector, least_s)
+        return min(self.limit_s, least_s)
+
+    def promising(self) -> Iterator[Vector]:
+        """Yield the vectors that are walked first."""
+        if self.first:
+            yield self.first
+        fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
+        yield most_of(fitting)
+        yield lowered(min(mine).in_flight for mine in fitting)
+        yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
 
     @property
     def limit_s(self) -> float:
         """Step that a better one is below."""
         return min(self.below_s, self.best[0])
 
+    def of_options(self) -> list[Row]:
+        """Step bounds of single stages with the numbers that may help."""
+        found: list[Row] = []
+        for stage, allowed in enumerate(self.caps):
+            mine: Row = {}
+            for k in reversed(allowed):
+                one = self.option(stage, k)
+                if not one.exceeds and one.step_s < self.limit_s:
+                    mine[k] = one.step_s
+                if one.least_s >= self.limit_s:
+                    break
+            if not mine:
+                return []
+            found.append(mine)
+        return found
+
+    def narrow(self, rows: list[Row]) -> None:
+        """Keep the numbers whose bounds are below the limit, and better their bounds.
+
+        The fewer are left on a stage, the more is known of the others.
+        """
+        while rows:
+            rows = [{k: s for k, s in row.items() if s < self.limit_s} for row in rows]
+            if rows == self.rows:
+                return
+            self.rows = rows = self.bounds.narrowed(rows) if all(rows) else []
+
     def bound_s(self, vector: Vector) -> float:
         """Lower bound of the step with these numbers."""
-        return max(self.option(stage, k).step_s for stage, k in enumerate(vector))
+        if vector in self.walked:
+            return INFINITE
+        rows = zip(self.rows, vector, strict=True)
+        bound_s = max(row.get(k, INFINITE) for row, k in rows)
+        for end in range(1, len(vector) + 1):
+            if bound_s < self.limit_s:
+                bound_s = max(bound_s, self.bounds.cycle_s(vector[:end]))
+        return bound_s
 
-    def is_slow(self, vector: Vector) -> bool:
-        """Whether the best options with these numbers are not below the limit."""
-        limit_s, size = self.limit_s, len(vector)
-        return any(self.cycle_s(vector[: end + 1]) >= limit_s for end in range(size))
-
-    def walk(self, vector: Vector) -> None:
-        """Walk a vector, once, unless it is known not to be the best."""
-        if vector in self.walked or self.bound_s(vector) >= self.limit_s:
-            return
+    def walk(self, vector: Vector, bound_s: float) -> None:
+        """Walk a vector, whose step has a lower bound."""
         self.walked.add(vector)
-        if not self.is_slow(vector):
-            self.best = min(self.best, (self.step_s(vector), vector))
-        options = (self.option(stage, k) for stage, k in enumerate(vector))
-        if not all(one.is_quickest for one in options):
-            self.least_walked_s = min(self.least_walked_s, self.bound_s(vector))
+        step_s = self.step_s(vector)
+        if step_s < self.below_s:
+            self.best = min(self.best, (step_s, vector))
+        if not all(self.option(s, k).is_quickest for s, k in enumerate(vector)):
+            self.least_walked_s = min(self.least_walked_s, bound_s)
 
     def fitting(self, stage: int) -> Iterator[StageOption]:
         """Yield options that fit, from the most in flight on, while they may help."""
-        least_s = float("inf")
+        least_s = INFINITE
         for k in reversed(self.caps[stage]):
             one = self.option(stage, k)
             if not one.exceeds:
@@ -113,45 +183,39 @@ class CapSearch:
 
     def extend_all(self) -> float:
         """Extend and walk vectors; least bound of those that are left."""
-        nodes: list[tuple[float, int, Vector]] = [(0.0, len(self.caps), ())]
-        most_walks = max(WORK // len(self.caps) ** 2, MOST_WALKS)
-        for _ in range(most_walks * EXTENSIONS_A_WALK * len(self.caps)):
+        size = len(self.rows)
+        nodes: list[tuple[float, int, Vector]] = [(0.0, size, ())]
+        most_walks = max(WORK // size**2, MOST_WALKS)
+        for _ in range(most_walks * EXTENSIONS_A_WALK * size):
             if not nodes or nodes[0][0] >= self.limit_s:
-                return float("inf")
+                return INFINITE
             bound_s, num_open, ordered = heapq.heappop(nodes)
             vector = tuple(-k for k in ordered)
             if num_open:
-                for step_s, k in self.extensions(vector):
-                    node = max(bound_s, step_s), num_open - 1, (*ordered, -k)
-                    heapq.heappush(nodes, node)
-                continue
-            if vector not in self.walked and most_walks == 0:
-                return bound_s
-            most_walks -= vector not in self.walked
-            self.walk(vector)
-        return nodes[0][0] if nodes else float("inf")
+                for step_s, k in self.extensions(vector, bound_s):
+                    heapq.heappush(nodes, (step_s, num_open - 1, (*ordered, -k)))
+            elif vector not in self.walked:
+                if most_walks == 0:
+                    return bound_s
+                most_walks -= 1
+                self.walk(vector, bound_s)
+        return nodes[0][0] if nodes else INFINITE
 
-    def extensions(self, vector: Vector) -> Iterator[tuple[float, int]]:
+    def extensions(self, vector: Vector, bound_s: float) -> Iterator[tuple[float, int]]:
         """Yield bounds and numbers of the next stage, below the limit."""
-        stage = len(vector)
-        for k in reversed(self.caps[stage]):
+        for k, own_s in self.rows[len(vector)].items():
             if vector and k > vector[-1]:
                 continue
-            one = self.option(stage, k)
-            step_s = one.step_s
-            if one.is_quickest and vector[-1:] == (k,):  # the two take turns
-                step_s = max(step_s, self.cycle_s((*vector, k)))
-            if not one.exceeds and step_s < self.limit_s:
+            step_s = max(bound_s, own_s)
+            if step_s < self.limit_s:
+                step_s = max(step_s, self.bounds.cycle_s((*vector, k)))
+            if step_s < self.limit_s:
                 yield step_s, k
-            if one.least_s >= self.limit_s:
-                return
 
 
-def promising(fitting: Sequence[Sequence[StageOption]]) -> Iterator[Vector]:
-    """Yield the vectors that are walked first, from the options of each stage."""
-    yield lowered(mine[0].in_flight for mine in fitting)
-    yield lowered(min(mine).in_flight for mine in fitting)
-    yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
+def most_of(fitting: Sequence[Sequence[StageOption]]) -> Vector:
+    """As many in flight as fit on each stage."""
+    return lowered(mine[0].in_flight for mine in fitting)
 
 
 def added_s(option: StageOption) -> float:

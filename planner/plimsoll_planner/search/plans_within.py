@@ -6,12 +6,13 @@ In: a tuple, a capacity, cuts. Out: the quickest plan of these cuts (`Found`). C
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.search.cut_bounds import CutBounds
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.plan_caps import CapSearch
 from plimsoll_planner.search.space import Candidate
@@ -60,7 +61,7 @@ class PlansWithin:
             caps=[self.search.stage_caps(candidate, s) for s in range(len(cuts))],
             option=option,
             step_s=lambda vector: self._step_s(runs, vector),
-            cycle_s=lambda vector: self._cycle_s(runs, vector),
+            bounds=self._bounds(runs),
             below_s=below_s,
             first=first,
         )
@@ -85,16 +86,36 @@ class PlansWithin:
         )
         return found, least_s
 
-    def _cycle_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
-        """Lower bound of the step from what goes round the first stages."""
-        stages = self._stages(runs, vector)
-        return self.candidate.schedule.cycles_bound(stages, self._count, self._placed)
+    def _bounds(self, runs: list[Run]) -> CutBounds:
+        """Bounds of the steps of given cuts."""
+        candidate = self.candidate
+        tables = self.search.tables
+        sizes = tables.boundaries(Bound.EXPECTED, candidate.micro_batch)
+        return CutBounds(
+            times=lambda stage, k: self._least_times((stage, runs[stage], k)),
+            links_s=[
+                hop.seconds(int(sizes[end - 1]))
+                for hop, (_, end) in zip(self._placed.hops, runs[:-1], strict=True)
+            ],
+            schedule=candidate.schedule,
+            num_micro_batches=self._count,
+        )
+
+    def _least_times(self, place: Place) -> StageTimes:
+        """Least seconds of a stage with so many in flight, over all choices."""
+        times, (_, run, _) = self._stage_times(place), place
+        if self._option(place).is_quickest:
+            return times
+        candidate = self.candidate
+        tables, b = self.search.tables, candidate.micro_batch
+        backward = tables.runs(candidate.offer, Bound.EXPECTED, b).backward
+        return replace(times, backward_s=float(backward[run]), end_s=0.0)
 
     def _stages(self, runs: list[Run], vector: tuple[int, ...]) -> list[StageTimes]:
-        """Seconds of the first stages with given numbers in flight."""
+        """Seconds of stages with given numbers in flight."""
         return [
             self._stage_times((stage, run, k))
-            for stage, (run, k) in enumerate(zip(runs, vector, strict=False))
+            for stage, (run, k) in enumerate(zip(runs, vector, strict=True))
         ]
 
     @cached_property

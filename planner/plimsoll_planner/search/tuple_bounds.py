@@ -191,7 +191,7 @@ class TupleBounds(TupleContext):
         """Step bounds of a stage, of which `runs` are the seconds with one choice."""
         caps = self.stage_caps(candidate, stage)
 
-        def bound(runs: StageRuns, in_flight: int) -> StageBound:
+        def bound(runs: StageRuns, in_flight: int | Ints) -> StageBound:
             shape = candidate.num_stages, candidate.num_micro_batches
             return candidate.schedule.stage_bound(runs, stage, *shape, in_flight)
 

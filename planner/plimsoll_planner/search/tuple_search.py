@@ -24,7 +24,7 @@ from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.next_fit import least_period
-from plimsoll_planner.search.numbers import FITTING
+from plimsoll_planner.search.numbers import FITTING, Numbers
 from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.plans_within import PlansWithin
 from plimsoll_planner.search.space import Candidate
@@ -39,6 +39,8 @@ FEWEST_GROUPED = 5
 """Stages from which on plans by next-fit groups are looked at."""
 MOST_WALKS = 64
 """Plans of one tuple and capacity that are walked."""
+MOST_KEPT_BYTES = 2**28
+"""Step bounds that are kept."""
 FINENESS = 4096
 """The least peak is found to within this part of itself; below that many bytes exactly.
 """
@@ -60,10 +62,24 @@ class TupleSearch(StageOptions):
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
         """Prepare the tables; see `TupleBounds`."""
         super().__init__(problem, cuts_of)
+        self._step_bounds: dict[tuple[object, ...], list[Floats]] = {}
         self.num_plans = 0
         """Plans whose peaks were computed, for the statistics."""
         self.fastest_of: dict[Candidate, Found] = {}
         """The fastest plan of each tuple that was asked for."""
+
+    def step_bounds(
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
+    ) -> list[Floats]:
+        """See the base; what was asked for lately is kept."""
+        key = (candidate, bounds, capacity_bytes)
+        if key not in self._step_bounds:
+            kept = sum(each.nbytes for v in self._step_bounds.values() for each in v)
+            if kept > MOST_KEPT_BYTES:
+                self._step_bounds.clear()
+            found = super().step_bounds(candidate, bounds, capacity_bytes)
+            self._step_bounds[key] = found
+        return self._step_bounds[key]
 
     def quickest_cuts(self, candidate: Candidate) -> Partition | None:
         """Least step bound of the plans whose upper bytes fit."""
@@ -93,19 +109,34 @@ class TupleSearch(StageOptions):
         return self.fastest_of[candidate]
 
     def quickest_within(
-        self, candidate: Candidate, capacity_bytes: int, enough_s: float = 0.0
+        self, candidate: Candidate, capacity_bytes: int
     ) -> Found | None:
         """Plan of the shortest step whose peaks are within a capacity, None without.
 
-        Upper bounds of tensors count. A step of at most `enough_s` ends the search.
+        Upper bounds of tensors count.
+        """
+        plan, least_s = self.plan_within(candidate, capacity_bytes)
+        return plan and replace(plan, bound_s=least_s)
+
+    def plan_within(
+        self, candidate: Candidate, capacity_bytes: int, target_s: float | None = None
+    ) -> tuple[Found | None, float]:
+        """Plan of the shortest step, or any whose step is at most a target.
+
+        Returns:
+            The plan, None where none was found; and a lower bound of all steps, above
+            the target where it is proven that there is none.
         """
         values = self.step_bounds(candidate, FITTING, capacity_bytes)
         plans = PlansWithin(self, candidate, capacity_bytes)
+        enough_s, limit_s = 0.0, np.inf
+        if target_s is not None:
+            enough_s, limit_s = target_s, float(np.nextafter(target_s, np.inf))
         walked: dict[tuple[int, ...], Found] = {}
         least: dict[tuple[int, ...], float] = {}
 
         def walk_s(cuts: tuple[int, ...]) -> float:
-            below_s = min((one.step_s for one in walked.values()), default=np.inf)
+            below_s = min((one.step_s for one in walked.values()), default=limit_s)
             found, least[cuts] = plans.found(cuts, below_s)
             if found is None:
                 return np.inf
@@ -116,33 +147,51 @@ class TupleSearch(StageOptions):
             step_s=walk_s,
             least_s=least.__getitem__,
             enough_s=enough_s,
+            below_s=limit_s,
             most_walks=MOST_WALKS,
         )
         best = self.placement(candidate.num_stages).shortest_walk(values, walk)
         if best is None:
-            return None
-        plan = walked[best.cuts]
-        if plan.step_s > max(enough_s, best.least_s):
-            plan = self.better_groups(plan, plans)
-        least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
+            return None, np.inf
+        plan = walked.get(best.cuts)
+        step_s = limit_s if plan is None else plan.step_s
+        if step_s > max(enough_s, best.least_s):
+            plan = self.of_groups(plans, step_s) or plan
         self.num_plans += plans.num_walked
-        return replace(plan, bound_s=min(least_s, plan.step_s))
+        least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
+        return plan, least_s if plan is None else min(least_s, plan.step_s)
 
-    def better_groups(self, plan: Found, plans: PlansWithin) -> Found:
-        """Plan of the least period by next-fit groups, if it is quicker than this one.
+    def of_groups(self, plans: PlansWithin, below_s: float) -> Found | None:
+        """Plan of the least period by next-fit groups, if its step is short enough.
 
         With few stages all numbers in flight were tried for the best cuts.
         """
-        candidate = plan.candidate
+        candidate = plans.candidate
         placement, stages = self.placement(candidate.num_stages), candidate.num_stages
         has_caps = len(self.stage_caps(candidate, 0)) > 1
         if stages < FEWEST_GROUPED or not has_caps or not placement.is_free:
-            return plan
-        found = least_period(*self.loads_and_links(candidate, plans.capacity_bytes))
+            return None
+        loads, links = self.loads_and_links(candidate, plans.capacity_bytes)
+        most_s = self.longest_period(candidate, links, below_s)
+        found = least_period(loads, links, most_s)
         if found is None:
-            return plan
-        other, _ = plans.found(found.cuts, plan.step_s, found.in_flight)
-        return other or plan
+            return None
+        return plans.found(found.cuts, below_s, found.in_flight)[0]
+
+    def longest_period(
+        self, candidate: Candidate, links: list[Floats], step_s: float
+    ) -> float:
+        """Longest period of a shorter step, which fills, drains and repeats itself.
+
+        A cycle of r micro-batches from stage s on takes r periods at least, and goes
+        round until M - k_s of them are through. Before and after, one micro-batch takes
+        all passes.
+        """
+        runs = self.tables.runs(candidate.offer, Bound.EXPECTED, candidate.micro_batch)
+        once_s = float(runs.forward_before[-1] + runs.backward_before[-1])
+        once_s += sum(float(link[1:-1].min()) for link in links)
+        repeated = candidate.num_micro_batches - candidate.num_stages
+        return (step_s - once_s) / repeated if repeated > 0 else np.inf
 
     def loads_and_links(
         self, candidate: Candidate, capacity_bytes: int
@@ -177,13 +226,12 @@ class TupleSearch(StageOptions):
         found, least = fastest, self.least_peak_bytes(fastest.candidate, target_s)
         low, high, tried = least, max(fastest.peaks), least
         while low < high:
-            plan = self.quickest_within(fastest.candidate, tried, target_s)
-            if plan is not None and plan.step_s <= target_s:
-                found, high = plan, max(plan.peaks)
+            plan, least_s = self.plan_within(fastest.candidate, tried, target_s)
+            if plan is not None:
+                found, high = replace(plan, bound_s=least_s), max(plan.peaks)
             else:
                 low = tried + 1
-                is_proven = plan is None or plan.bound_s > target_s
-                least = low if is_proven else least
+                least = low if least_s > target_s else least
             if high - low <= high // FINENESS:
                 break
             tried = (low + high) // 2

@@ -30,6 +30,7 @@ class WalkedCuts:
     """Cuts with their step, and how short the step of any cuts may be."""
 
     cuts: tuple[int, ...]
+    """None where no step is below the limit."""
     step_s: float
     least_s: float
     """Lower bound over all cuts; equal to `step_s` where these are proven the best."""
@@ -40,12 +41,14 @@ class Walk:
     """The walk of cuts, and when to stop looking for a shorter one."""
 
     step_s: Callable[[tuple[int, ...]], float]
-    """Seconds of the step of given cuts, never below the bound of any of their stages.
-    """
+    """Seconds of the step of given cuts, never below the bound of any of their stages;
+    infinite if it is not below `below_s`."""
     least_s: Callable[[tuple[int, ...]], float]
     """Lower bound of the step of cuts that were walked, over all choices."""
     enough_s: float = 0.0
     """A step of at most this ends the search."""
+    below_s: float = np.inf
+    """Only shorter steps are looked for."""
     most_walks: int
     """Limit of work, at least 1."""
 
@@ -96,7 +99,7 @@ class CutSearch:
             if node.num_open == 0:
                 self.reach(node)
                 self.left_walks -= 1
-            elif expansions > 0 or not self.best[1]:
+            elif expansions > 0 or self.left_walks == self.walk.most_walks:
                 self.extend(node, suffix[num_stages - node.num_open + 1])
                 expansions -= 1
             else:
@@ -109,8 +112,13 @@ class CutSearch:
 
     def is_over(self) -> bool:
         """Whether the best step is short enough, or nothing shorter can be left."""
-        step_s = self.best[0]
-        return step_s <= self.walk.enough_s or self.nodes[0].bound_s >= step_s
+        is_enough = self.best[0] <= self.walk.enough_s
+        return is_enough or self.nodes[0].bound_s >= self.limit_s
+
+    @property
+    def limit_s(self) -> float:
+        """Step that a better one is below."""
+        return min(self.walk.below_s, self.best[0])
 
     def reach(self, node: Node) -> None:
         """Walk cuts that are complete."""
@@ -125,7 +133,7 @@ class CutSearch:
         stage = len(node.cuts) - 1
         evenness = np.maximum(self.values[stage][node.cuts[-1]], behind)
         bounds = np.maximum(evenness, node.bound_s)
-        for end in np.flatnonzero(bounds < self.best[0]):
+        for end in np.flatnonzero(bounds < self.limit_s):
             heapq.heappush(
                 self.nodes,
                 Node(

@@ -9,11 +9,12 @@ order alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from plimsoll_planner.memory.chain_bytes import Ints
 from plimsoll_planner.records.engine import EngineCapabilities, EngineHoldings, Schedule
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 from plimsoll_planner.timing.stage_times import StageTimes
@@ -107,14 +108,15 @@ class PipelineSchedule(ABC):
     def stage_bound(
         self,
         runs: StageRuns,
-        stage: int,
+        stage: int | Ints,
         num_stages: int,
         num_micro_batches: int,
-        in_flight: int,
+        in_flight: int | Ints,
     ) -> StageBound:
         """Lower bounds of the step, from every run of layers as one stage.
 
-        `in_flight` is one of the stage's `caps`; other stages have any of theirs.
+        `in_flight` is one of the stage's `caps`; other stages have any of theirs. Of
+        runs [run], each may be on a stage and have a number of its own.
         """
 
     @abstractmethod
@@ -127,13 +129,22 @@ class PipelineSchedule(ABC):
         """
 
     def cycles_bound(
-        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+        self,
+        stages: list[StageTimes],
+        num_micro_batches: int,
+        links_s: Sequence[float],
+        behind_s: float,
     ) -> float:
         """Lower bound of the step from the last of the first stages, and those before.
 
-        Behind them any stages may follow.
+        Args:
+            stages: the first ones.
+            num_micro_batches: M.
+            links_s: one way over the link behind each of them but the last.
+            behind_s: least seconds of a micro-batch in the stages behind them, both
+                ways, with the links there.
         """
-        del stages, num_micro_batches, placed
+        del stages, num_micro_batches, links_s, behind_s
         return 0.0
 
     def last_backwards(

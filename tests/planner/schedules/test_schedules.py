@@ -150,8 +150,16 @@ def test_bounds_are_bounds(
         for stage, (place, more) in enumerate(zip(places, added, strict=True))
     ]
     walked = walk(schedule, times, num_micro_batches, placed)
+    both_s = sums.forward_before + sums.backward_before
+    links_s = [
+        hop.seconds(one.sent_bytes)
+        for hop, one in zip(placed.hops, times, strict=False)
+    ]
     for end in range(1, len(times) + 1):
-        assert schedule.cycles_bound(times[:end], num_micro_batches, placed) <= walked
+        passes_s = float(both_s[-1] - both_s[places[end - 1][1]])
+        behind_s = passes_s + 2 * sum(links_s[end - 1 :])
+        first = times[:end], num_micro_batches, links_s, behind_s
+        assert schedule.cycles_bound(*first) <= walked
     for stage, (place, more) in enumerate(zip(places, added, strict=True)):
         for k in schedule.caps(len(cuts) - stage, num_micro_batches):
             bound = schedule.stage_bound(

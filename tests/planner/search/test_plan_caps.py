@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_planner.search.plan_caps import CapSearch, Vector
+from plimsoll_planner.search.plan_caps import CapSearch, NumberBounds, Vector
 from plimsoll_planner.search.stage_options import StageOption
 
 Steps = list[list[float]]
@@ -87,6 +87,6 @@ def search_of(
         caps=[range(1, len(mine) + 1) for mine in steps],
         option=option_of(steps),
         step_s=step_s,
-        cycle_s=lambda _: 0.0,
+        bounds=NumberBounds(),
         below_s=below_s,
     )

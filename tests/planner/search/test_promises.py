@@ -26,7 +26,7 @@ from tests.support.brute_force import (
 from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.drawing import draws
 from tests.support.questions import a_question
-from tests.support.random_questions import asked
+from tests.support.random_questions import asked, mixed
 
 SEEDS = st.integers(0, 10**6)
 
@@ -40,7 +40,7 @@ def test_no_count_that_is_proven_to_fail_can_be_the_answer(seed: int) -> None:
     Lower seconds were compared with lower ones, as if all errors were one factor: of
     250 chains, 4 answers marked as proven had a smaller optimum inside the intervals.
     """
-    question = asked(seed)
+    question = mixed(seed)
     answer = solve(question.problem())
     wrong = wrongly_failed(question, answer, random.Random(seed))  # noqa: S311
     assert list(wrong) == []
@@ -56,7 +56,7 @@ def test_no_plan_as_fast_needs_less_memory(seed: int) -> None:
     a quicker choice within the largest one would do, and the fastest plan of a tuple
     was given out where the walk of the slim one was a little too long.
     """
-    problem = asked(seed).problem()
+    problem = mixed(seed).problem()
     answer = solve(problem)
     if isinstance(answer, Solution) and not (answer.memory_gap or answer.rate_gap):
         assert list(heavier_than_needed(problem, answer)) == []
@@ -76,10 +76,13 @@ def test_nothing_is_open_for_the_rounding_of_a_rate() -> None:
 def test_more_freedom_is_never_heavier_at_the_same_speed(seed: int) -> None:
     """Free cuts, free recompute and both, against uniform stages that keep everything.
 
-    With recompute allowed a plan was heavier than without: 14.6 % below uniform stages
-    where cuts alone were 28.4 % below them.
+    Unless a plan is not proven the least: with several choices of sharding the step of
+    given cuts may be shorter with another one than the best alone. With recompute
+    allowed a plan was heavier than without: 14.6 % below uniform stages where cuts
+    alone were 28.4 % below them.
     """
-    assert list(heavier_with_freedom(asked(seed).problem())) == []
+    heavier = heavier_with_freedom(mixed(seed).problem())
+    assert [text for text, is_open in heavier if not is_open] == []
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from tests.support.random_questions import (
     SECONDS,
     Asked,
     asked,
+    crowded,
     divisible,
     hosted,
     random_layer,
@@ -79,6 +80,7 @@ def problems(draw: st.DrawFn) -> Problem:
             nodes_available=draw(st.sampled_from([None, 2, 4])),
             link_in_node=draw(LINK),
             link_between_nodes=draw(LINK),
+            concurrent_devices_per_node=draw(st.sampled_from([None, None, 1, 2])),
         )
         for place in range(draw(st.integers(1, 2)))
     )
@@ -242,10 +244,13 @@ def test_the_answer_is_the_first_count_that_the_enumeration_admits(
 def test_tuples_of_divisible_layers_are_judged_as_by_enumeration(seed: int) -> None:
     """Replicas may divide optimizer state, and layers are too short for some of them.
 
-    Floors are absolute; each stage may be whole or divided, with any number in flight.
+    Floors are absolute; each stage may be whole or divided, with any number in flight,
+    and ranks may share cores.
     """
     dice = random.Random(seed)  # noqa: S311 - no secret
     question = divisible(asked(seed))
+    if dice.random() < 1 / 3:
+        question = crowded(question, dice)
     floor = dice.uniform(0.02, 0.3)
     objective = replace(question.objective, min_samples_per_s=floor)
     problem = replace(question, objective=objective).problem()

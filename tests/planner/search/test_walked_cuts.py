@@ -15,7 +15,11 @@ IMPOSSIBLE = 9
 
 
 def search(
-    tables: list[list[list[int]]], excess: list[int], most_walks: int, enough_s: float
+    tables: list[list[list[int]]],
+    excess: list[int],
+    most_walks: int,
+    enough_s: float,
+    below_s: float = np.inf,
 ) -> tuple[WalkedCuts | None, dict[tuple[int, ...], float]]:
     """Search, with a walk somewhat above the largest value; and all walks."""
     size = len(tables[0])
@@ -33,9 +37,10 @@ def search(
         if max(values_of(tables, cuts)) < IMPOSSIBLE
     }
     walk = Walk(
-        step_s=walks.__getitem__,
+        step_s=lambda cuts: walks[cuts] if walks[cuts] < below_s else np.inf,
         least_s=walks.__getitem__,
         enough_s=enough_s,
+        below_s=below_s,
         most_walks=most_walks,
     )
     return shortest_walk(values, walk), walks
@@ -66,3 +71,20 @@ def test_what_is_left_open_is_said(
         assert not walks
         return
     assert found.least_s <= min(walks.values()) <= found.step_s == walks[found.cuts]
+
+
+@given(matrices(), EXCESS, st.floats(0, 9))
+def test_nothing_is_found_that_is_not_below_a_limit(
+    tables: list[list[list[int]]], excess: list[int], below_s: float
+) -> None:
+    """It is known then that no step is."""
+    found, walks = search(tables, excess, 10_000, -1.0, below_s)
+    if found is None:
+        assert not walks
+        return
+    shortest_s = min(walks.values())
+    if shortest_s < below_s:
+        assert found.step_s == walks[found.cuts] == shortest_s
+    else:
+        assert found.cuts == ()
+        assert below_s <= found.least_s <= shortest_s
