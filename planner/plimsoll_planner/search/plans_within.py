@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.search.cut_bounds import CutBounds
 from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.plan_caps import CapSearch
+from plimsoll_planner.search.plan_caps import CapSearch, added_s
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOption, StageOptions
 from plimsoll_planner.timing import step_walk
@@ -24,6 +25,9 @@ from plimsoll_planner.timing.topology import Topology
 Run = tuple[int, int]
 Place = tuple[int, Run, int]
 """A stage, its layers, micro-batches in flight."""
+Options = tuple[StageOption, ...]
+Walked = tuple[float, list[StageOption]]
+"""Seconds of a walked step, the options of its stages."""
 
 
 @dataclass
@@ -34,8 +38,10 @@ class PlansWithin:
     candidate: Candidate
     capacity_bytes: int
     num_walked: int = 0
-    _options: dict[Place, StageOption] = field(default_factory=dict[Place, StageOption])
-    _times: dict[Place, StageTimes] = field(default_factory=dict[Place, StageTimes])
+    _options: dict[Place, Options] = field(default_factory=dict[Place, Options])
+    _times: dict[tuple[Place, int], StageTimes] = field(
+        default_factory=dict[tuple[Place, int], StageTimes]
+    )
 
     def found(
         self,
@@ -60,7 +66,7 @@ class PlansWithin:
         caps = CapSearch(
             caps=[self.search.stage_caps(candidate, s) for s in range(len(cuts))],
             option=option,
-            step_s=lambda vector: self._step_s(runs, vector),
+            step_s=lambda vector: self._best(runs, vector)[0],
             bounds=self._bounds(runs),
             below_s=below_s,
             first=first,
@@ -69,7 +75,7 @@ class PlansWithin:
         step_s, vector = caps.best
         if not vector:
             return None, least_s
-        stages = [option(stage, k) for stage, k in enumerate(vector)]
+        step_s, stages = self._improved(runs, *self._best(runs, vector))
         choices = self.search.choices(candidate)
         recomputed = self.search.options(candidate).recomputed
         found = Found(
@@ -80,11 +86,11 @@ class PlansWithin:
                 for run, one in zip(runs, stages, strict=True)
             ),
             choices=tuple(choices[one.choice].capped(one.in_flight) for one in stages),
-            bound_s=least_s,
+            bound_s=min(least_s, step_s),
             step_s=step_s,
             peaks=tuple(one.peak for one in stages),
         )
-        return found, least_s
+        return found, min(least_s, step_s)
 
     def _bounds(self, runs: list[Run]) -> CutBounds:
         """Bounds of the steps of given cuts."""
@@ -103,20 +109,14 @@ class PlansWithin:
 
     def _least_times(self, place: Place) -> StageTimes:
         """Least seconds of a stage with so many in flight, over all choices."""
-        times, (_, run, _) = self._stage_times(place), place
-        if self._option(place).is_quickest:
+        best, (_, run, _) = self._option(place), place
+        times = self._stage_times(place, best)
+        if best.is_quickest:
             return times
         candidate = self.candidate
         tables, b = self.search.tables, candidate.micro_batch
         backward = tables.runs(candidate.offer, Bound.EXPECTED, b).backward
         return replace(times, backward_s=float(backward[run]), end_s=0.0)
-
-    def _stages(self, runs: list[Run], vector: tuple[int, ...]) -> list[StageTimes]:
-        """Seconds of stages with given numbers in flight."""
-        return [
-            self._stage_times((stage, run, k))
-            for stage, (run, k) in enumerate(zip(runs, vector, strict=True))
-        ]
 
     @cached_property
     def _placed(self) -> Topology:
@@ -128,29 +128,60 @@ class PlansWithin:
         """M."""
         return self.candidate.num_micro_batches
 
-    def _step_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
-        """Walked step of the best options with given numbers in flight."""
+    def _best(self, runs: list[Run], vector: tuple[int, ...]) -> Walked:
+        """Shorter step of two ways to choose, with given numbers in flight.
+
+        Each stage has the least bound alone, or each recomputes as little as it can.
+        """
+        places = list(enumerate(zip(runs, vector, strict=True)))
+        every = [self._options_at((stage, *place)) for stage, place in places]
+        alone = [options[0] for options in every]
+        lightest = [min(options, key=added_s) for options in every]
+        ways = [alone] if alone == lightest else [alone, lightest]
+        return min((self._walked(runs, way) for way in ways), key=itemgetter(0))
+
+    def _improved(
+        self, runs: list[Run], step_s: float, stages: list[StageOption]
+    ) -> Walked:
+        """Walk with the option of one stage after the other changed for the better."""
+        for place, (stage, run) in enumerate(zip(list(stages), runs, strict=True)):
+            for other in self._options_at((place, run, stage.in_flight)):
+                if other != stages[place]:
+                    changed = [*stages[:place], other, *stages[place + 1 :]]
+                    walked = self._walked(runs, changed)
+                    step_s, stages = min((step_s, stages), walked, key=itemgetter(0))
+        return step_s, stages
+
+    def _walked(self, runs: list[Run], stages: list[StageOption]) -> Walked:
+        """Walked step of given options."""
         self.num_walked += 1
-        stages = self._stages(runs, vector)
+        times = [
+            self._stage_times((stage, run, one.in_flight), one)
+            for stage, (run, one) in enumerate(zip(runs, stages, strict=True))
+        ]
         schedule = self.candidate.schedule
-        return step_walk.walk(schedule, stages, self._count, self._placed)
+        return step_walk.walk(schedule, times, self._count, self._placed), stages
 
     def _option(self, place: Place) -> StageOption:
-        """Best option of a stage with so many in flight."""
+        """Best option of a stage alone, with so many in flight."""
+        return self._options_at(place)[0]
+
+    def _options_at(self, place: Place) -> Options:
+        """Options of a stage with so many in flight that may be in the best plan."""
         if place not in self._options:
             stage, run, in_flight = place
-            self._options[place] = self.search.quickest_option(
+            self._options[place] = self.search.useful_options(
                 self.candidate, stage, run, self.capacity_bytes, in_flight
             )
         return self._options[place]
 
-    def _stage_times(self, place: Place) -> StageTimes:
-        """Expected seconds and bytes of a stage with its best option."""
-        if place not in self._times:
+    def _stage_times(self, place: Place, one: StageOption) -> StageTimes:
+        """Expected seconds and bytes of a stage with an option."""
+        key = place, one.choice
+        if key not in self._times:
             stage, run, in_flight = place
-            one = self._option(place)
             choice = self.search.choices(self.candidate)[one.choice].capped(in_flight)
-            self._times[place] = self.search.run_times(
+            self._times[key] = self.search.run_times(
                 *(self.candidate, stage, run, choice), one.added_s, Bound.EXPECTED
             )
-        return self._times[place]
+        return self._times[key]

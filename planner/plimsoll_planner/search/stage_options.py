@@ -70,15 +70,19 @@ class StageOptions(TupleBounds):
             *run,
         )
 
-    def quickest_option(
+    def useful_options(
         self,
         candidate: Candidate,
         stage: int,
         run: tuple[int, int],
         capacity_bytes: int,
         in_flight: int,
-    ) -> StageOption:
-        """Option of the least step bound that fits; ties to a lower peak."""
+    ) -> tuple[StageOption, ...]:
+        """Options that fit, the least step bound first; ties to a lower peak.
+
+        One of each choice, but where another one recomputes no longer and ends a step
+        no later. If none fits, one that does not.
+        """
         options, count = self.options(candidate), candidate.num_micro_batches
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
         found: list[StageOption] = []
@@ -104,13 +108,16 @@ class StageOptions(TupleBounds):
                     least_s=least_s,
                 )
             )
-        best = min(found)
-        is_quickest = all(
-            best.added_s <= one.added_s and best.end_s <= one.end_s
-            for one in found
-            if one is not best and one.exceeds <= best.exceeds
+        useful: list[StageOption] = []
+        for one in sorted(found, key=lambda one: (one.exceeds, one.added_s, one.end_s)):
+            if one.exceeds and useful:
+                break
+            if all(one.end_s < other.end_s for other in useful):
+                useful.append(one)
+        alone = len(useful) == 1
+        return tuple(
+            replace(one, is_quickest=alone, least_s=least_s) for one in sorted(useful)
         )
-        return replace(best, is_quickest=is_quickest, least_s=least_s)
 
     def end_s(
         self,
