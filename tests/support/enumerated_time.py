@@ -84,7 +84,8 @@ class Clock(Costs):
         parts_of_step = mesh.replicas if split and self.which_s != "upper" else 1
         step /= parts_of_step
         if on_host:
-            own = stage_parts(self, mesh.replicas, run, split=split).own
+            timed = Costs(self.problem, self.which_s)
+            own = stage_parts(timed, mesh.replicas, run, split=split).own
             step = host_s(self, mesh, run, own, parts_of_step)
         if mesh.replicas == 1:
             return step
