@@ -257,7 +257,8 @@ class TupleBounds(TupleContext):
     ) -> float:
         """Least step bound of the plans that have as many in flight as is usual.
 
-        Also those with a half, a quarter, ... of that on each stage, down to one.
+        Also those with a half, a quarter, ... of that on each stage, down to one, as
+        long as it falls.
         """
         part, found = 1.0, np.inf
         while self.stage_caps(candidate, 0)[-1] * part > HALF:
@@ -267,8 +268,10 @@ class TupleBounds(TupleContext):
                 partial(ChoiceBounds.steps, part=part),
             )
             best = self.placement(candidate.num_stages).least_largest(values)
-            found = min(found, np.inf if best is None else best.value)
-            part /= 2
+            value = np.inf if best is None else best.value
+            if value > found:
+                break
+            found, part = value, part / 2
         return found
 
     def over_choices(

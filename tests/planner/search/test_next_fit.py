@@ -71,4 +71,4 @@ def test_the_least_period_is_that_of_all_plans(
     assert list(found.in_flight) == sorted(found.in_flight, reverse=True)
     assert len(found.cuts) == len(links) + 1
     assert least_period(loads, links, least * (1 - CLOSE)) is None
-    assert least_period(loads, links, least) is not None
+    assert least_period(loads, links, least * (1 + CLOSE)) is not None
