@@ -99,7 +99,7 @@ class StageOptions(TupleBounds):
                 StageOption(
                     exceeds=peak > capacity_bytes,
                     step_s=float(step_s[0]),
-                    end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
+                    end_s=float(bounds[place].runs.end[run]),
                     peak=peak,
                     choice=place,
                     option=option,
