@@ -33,10 +33,8 @@ stages, and `MOST_WALKS` at least; a walk takes longer with more stages."""
 MOST_WALKS = 2
 EXTENSIONS_A_WALK = 1
 """Parts of vectors that are extended for each stage and walk, at most."""
-Vector = tuple[int, ...]
-
-
 INFINITE = float("inf")
+Vector = tuple[int, ...]
 Row = dict[int, float]
 """Step bounds of a stage by number in flight, from the most on."""
 
