@@ -159,8 +159,8 @@ def asked(seed: int) -> Asked:
 def mixed(seed: int) -> Asked:
     """Draw a question as `asked` does, of every kind that there is.
 
-    Of half of them replicas may divide the optimizer state; of a third the ranks of a
-    node share its cores.
+    Of half of them replicas may divide the optimizer state, of a third it may be on the
+    host; of a third the ranks of a node share its cores.
     """
     dice = random.Random(f"mixed {seed}")  # noqa: S311 - no secret
     question = asked(seed)
@@ -168,6 +168,8 @@ def mixed(seed: int) -> Asked:
         question = divisible(question)
     if dice.random() < 1 / 3:
         question = crowded(question, dice)
+    if dice.random() < 1 / 3:
+        question = hosted(question, seed)
     return question
 
 
