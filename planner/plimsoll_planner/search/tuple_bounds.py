@@ -311,16 +311,18 @@ class TupleBounds(TupleContext):
         chain = self.tables.seconds(
             candidate.offer, seconds_bound, candidate.micro_batch
         )
-        count, nothing = candidate.num_micro_batches, np.array(0.0)
+        nothing = np.zeros_like(chain.optimizer_step)
         end = EndSeconds(
             exchange=nothing,
-            optimizer=np.asarray(chain.optimizer_step.sum()),
-            host_step=np.asarray(chain.host_step.sum()),
+            optimizer=chain.optimizer_step,
+            host_step=chain.host_step,
             to_host=nothing,
             from_host=nothing,
         )
-        choices = self.choices(candidate)
-        least_s = min(float(choice.end_s(end, seconds_bound)) for choice in choices)
+        # Layers of one stage choose alike, and those of two may not.
+        choices, count = self.choices(candidate), candidate.num_micro_batches
+        of_layers = least_of(choice.end_s(end, seconds_bound) for choice in choices)
+        least_s = float(of_layers.sum())
         return shared_bound(chain, self.placed(candidate), count, least_s)
 
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:

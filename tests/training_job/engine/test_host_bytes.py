@@ -54,23 +54,19 @@ def a_workload(precision: Precision, sums: Precision) -> Workload:
 def test_bytes_are_those_of_each_number() -> None:
     """Parameter, sum, and state, of parts that are filled up; masters in bf16.
 
-    Blocks beside a GPU are powers of two. In bf16 the fp32 parameters have sums in
-    fp32, in the buffer of the others.
+    In bf16 the fp32 parameters have sums in fp32, in the buffer of the others.
     """
     fp32, bf16 = Precision.FP32, Precision.BF16
     assert host_bytes(a_workload(fp32, fp32), ON_HOST, Share()) == HostBytes(
         held=144 * (4 + 4) + 132 * 8,
-        pinned=144 * (4 + 4),
-        pinned_blocks=1024 + 1024,
+        pinned=(144 * 4, 144 * 4),
     )
     mixed = host_bytes(a_workload(bf16, fp32), ON_HOST, Share())
     assert mixed == HostBytes(
         held=144 * 4 + 112 * 2 + 32 * 4 + 100 * 12 + 32 * 8,
-        pinned=144 * 4 + 112 * 2 + 32 * 4,
-        pinned_blocks=1024 + 256 + 128,
+        pinned=(144 * 4, 112 * 2, 32 * 4),
     )
-    assert mixed.needed(is_cuda=False) == mixed.held
-    assert mixed.needed(is_cuda=True) == mixed.held + 1408 - 928
+    assert mixed.needed == mixed.held
 
 
 def test_sums_in_bf16_are_cast_in_a_step() -> None:

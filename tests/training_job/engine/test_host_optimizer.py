@@ -122,7 +122,7 @@ def run(case: Case, *, on_host: bool) -> Run:
         peaks=peaks,
         optimizer=optimizer_bytes(trainer),
         held_on_host=trainer.host_bytes,
-        needed_on_host=host_bytes(workload, trainer.part, share).needed(is_cuda=False),
+        needed_on_host=host_bytes(workload, trainer.part, share).needed,
         num_pieces=sum(len(layer.places) for layer in trainer.trained.values()),
     )
 

@@ -16,14 +16,12 @@ one that its machine has no room for ends before it takes any.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from plimsoll_planner.records.engine import OptimizerHome
-from plimsoll_trainer.devices.allocator import pinned_block
 from plimsoll_trainer.engine.elementwise import bytes_per_number
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.gradients import rounded
@@ -42,15 +40,13 @@ class HostBytes:
     """Between two steps."""
     on_top: int = 0
     """In a step."""
-    pinned: int = 0
-    """Of those that are held, what is copied from and to a GPU."""
-    pinned_blocks: int = 0
-    """Blocks that torch takes for these beside a GPU; see `devices.allocator`."""
+    pinned: tuple[int, ...] = ()
+    """Of those that are held, each piece that is copied from and to the device."""
 
-    def needed(self, *, is_cuda: bool) -> int:
+    @property
+    def needed(self) -> int:
         """Most bytes that are taken at a time."""
-        filling = self.pinned_blocks - self.pinned if is_cuda else 0
-        return self.held + self.on_top + filling
+        return self.held + self.on_top
 
 
 def host_bytes(workload: Workload, part: StageSlice, share: Share) -> HostBytes:
@@ -70,8 +66,7 @@ def host_bytes(workload: Workload, part: StageSlice, share: Share) -> HostBytes:
     return HostBytes(
         held=sum(blocks) + sum(states),
         on_top=max(cast, default=0),
-        pinned=sum(blocks),
-        pinned_blocks=sum(pinned_block(size, os.environ) for size in blocks),
+        pinned=tuple(blocks),
     )
 
 

@@ -8,6 +8,7 @@ machine, or in one pod, take from the same memory, so their needs are added up.
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_planner.units import at_least, at_most
+from plimsoll_trainer.devices.allocator import pinned_block
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.flat_buffers import Share
 from plimsoll_trainer.engine.host_bytes import host_bytes
@@ -82,11 +84,14 @@ def need_of(workload: Workload, assignment: Assignment, world: World) -> Need:
     """Memory that this rank takes."""
     share = Share(replica=world.replica, num_replicas=world.num_replicas)
     taken = host_bytes(workload, assignment.slices[world.stage], share)
-    is_cuda = world.device.type == "cuda"
+    blocks = [
+        pinned_block(size, os.environ) if world.device.type == "cuda" else size
+        for size in taken.pinned
+    ]
     return Need(
         machine=socket.gethostname(),
-        needed_bytes=taken.needed(is_cuda=is_cuda),
-        pinned_bytes=taken.pinned_blocks if is_cuda else 0,
+        needed_bytes=taken.needed - sum(taken.pinned) + sum(blocks),
+        pinned_bytes=sum(blocks) if world.device.type == "cuda" else 0,
         free_bytes=free_bytes(),
     )
 
