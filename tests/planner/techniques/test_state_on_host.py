@@ -196,6 +196,25 @@ def test_hosts_without_room_are_named_beside_devices_of_any_size(
     assert (Rule.HOST_MEMORY in rules) == (device_bytes > 9_000)
 
 
+def test_machines_with_more_memory_are_named_where_they_would_do() -> None:
+    """Without a plan the host binds, though a count is open; four times it is enough.
+
+    Lower bounds of two ranks are within the share, upper ones are not.
+    """
+    room = 4 * (16 * 1024 + 4)
+    little = replace(hosted(0), host_memory_bytes=4 * (2**28 + room // 2 + 1_000))
+    fixed = Override(optimizer_home=OptimizerHome.HOST)
+    problem = asked(little, limits=Limits(max_gpus=2), override=fixed)
+    answer = solve(problem)
+    assert isinstance(answer, Infeasible)
+    assert answer.binding is Binding.HOST_MEMORY
+    assert answer.certificate.counts[1].binding is None
+    assert answer.nearest_miss is not None
+    assert "if machines had 4 times their memory" in answer.nearest_change
+    enough = replace(little, host_memory_bytes=4 * (little.host_memory_bytes or 0))
+    assert isinstance(solve(replace(problem, offers=(enough,))), Solution)
+
+
 def test_stages_may_differ() -> None:
     """Three layers fit a device by the host alone; the fourth keeps its state there."""
     fixed = Override(num_stages=2, data_degree=1, cuts=(0, 3))
