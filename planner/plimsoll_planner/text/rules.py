@@ -38,7 +38,8 @@ RULES = {
     "micro-batches at once exceeds it",
     Rule.PEAK_EXCEEDS: "the plan of the least memory, at any speed, exceeds it still",
     Rule.HOST_MEMORY: "optimizer state on the host takes more than its memory: each "
-    "device may use an equal share of its machine's",
+    "device may use an equal share of its machine's, and none where nobody states that "
+    "memory or the link to it",
     Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
     Rule.RATE_AT_EQUAL_ERROR: "too slow if one factor is the error of all seconds, "
     "which proves nothing: measure the profile on the device, or ask for a number of "
