@@ -241,8 +241,10 @@ def host_memory_bytes(row: Row) -> int | None:
 
 
 def is_host_link_shared(row: Row) -> bool:
-    """Whether all devices of the node share one link to its memory; each has its own
-    unless the line says otherwise."""
+    """Whether the devices of a node share one link to its memory.
+
+    Each has its own, unless the line says otherwise.
+    """
     text = row.text("HostLinkShared") or "no"
     if text not in {"yes", "no"}:
         raise row.refuse("HostLinkShared", "yes, no, or an empty cell")
