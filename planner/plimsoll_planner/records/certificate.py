@@ -268,7 +268,7 @@ class Space(Record):
     limits: Limits
     offers: tuple[Offer, ...]
     without: tuple[Name, ...]
-    """Techniques that were left out, such as offload."""
+    """Techniques that were left out, such as tensor parallelism."""
     override: Override = dataclasses.field(default_factory=Override)
     """Parts that a person fixed; the certificate holds within that."""
     needed_override: Override = dataclasses.field(default_factory=Override)

@@ -148,7 +148,10 @@ class FamilyBounds:
         return candidate.strategy.without_stages, share
 
     def dominated(self, candidate: Candidate) -> int:
-        """Least peak, lower bytes, of a tuple that has no more; 0 if none is known."""
+        """Least peak, lower bytes, of a tuple that has no more; 0 if none is known.
+
+        One that lacks the memory of its machine has none.
+        """
         tables, stages = self._context.tables, candidate.num_stages
         holdings = tables.holdings
         is_monotone = (
@@ -165,4 +168,4 @@ class FamilyBounds:
             if tables.num_probed < known.micro_batch < candidate.micro_batch
             and stages < len(known.least_peaks)
         )
-        return max(peaks, default=0)
+        return max((peak for peak in peaks if peak < LARGEST_BYTES), default=0)

@@ -5,6 +5,7 @@ tried by really solving the changed problem, so what it promises holds:
 
     more GPUs          up to `MOST_TIMES` times the limit, or what the offers have
     larger devices     the least peak over all tuples says how large
+    larger machines    doublings of their memory
     a smaller batch    halves of the global batch
     a lower floor      the rate that the fastest plan reaches
 
@@ -18,8 +19,13 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, MOST_GPUS
-from plimsoll_planner.records.certificate import Binding, Certificate
+from plimsoll_planner.records.bounds import (
+    LARGEST_DEVICE_BYTES,
+    LARGEST_INTEGER,
+    MOST_GPUS,
+)
+from plimsoll_planner.records.certificate import Binding, Certificate, Rule
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, SearchStatistics
 from plimsoll_planner.search import certify
@@ -34,6 +40,8 @@ from plimsoll_planner.units import at_least
 MOST_TIMES = 4
 MOST_MORE_GPUS = 64
 """How many GPUs beyond the limit are tried."""
+MOST_HOST_TIMES = 16
+"""The memory of machines is doubled up to this multiple."""
 LEAST_BATCH_PART = 16
 """The global batch is halved down to this part."""
 
@@ -57,6 +65,7 @@ def infeasible(
     changes = [
         more_text(explorer.problem, gpus) if gpus else more_offered(explorer.problem),
         larger_device(explorer) if binding is Binding.MEMORY else "",
+        larger_host(explorer.problem) if binding is Binding.HOST_MEMORY else "",
         smaller_batch(explorer.problem) if binding is not Binding.RATE else "",
         lower_floor(explorer) if binding is Binding.RATE else "",
         smaller_micro_batch(explorer.problem) if binding is Binding.ENGINE else "",
@@ -106,12 +115,15 @@ def cut_off(
 def binding_of(explorer: Explorer, certificate: Certificate) -> Binding:
     """Last hurdle that any count came to.
 
-    An undecided count came to the rate where some plan's upper bytes fit.
+    An undecided count came to the rate where some plan's upper bytes fit, and else to
+    the memory of devices, or to that of machines if it is too little for other counts.
     """
-    if any(count.binding is None for count in certificate.counts):
-        return Binding.MEMORY if explorer.fewest_at_any_speed is None else Binding.RATE
     rules = {rule for count in certificate.counts for rule in count.decisions.rule}
-    return certify.binding_of(rules)
+    if all(count.binding is not None for count in certificate.counts):
+        return certify.binding_of(rules)
+    if explorer.fewest_at_any_speed is not None:
+        return Binding.RATE
+    return Binding.HOST_MEMORY if Rule.HOST_MEMORY in rules else Binding.MEMORY
 
 
 def first_count(problem: Problem, first: int) -> int | None:
@@ -173,6 +185,25 @@ def larger_device(explorer: Explorer) -> str:
     needed = -int(-least_device_peak(explorer, best) // usable)
     count = gpus_text(best.num_gpus, explorer.problem.offers)
     return f"{count} of {at_least(needed)}, at any speed"
+
+
+def larger_host(problem: Problem) -> str:
+    """Least doubling of the machines' memory with a plan."""
+    times = 2
+    while times <= MOST_HOST_TIMES:
+        offers = tuple(with_host(offer, times) for offer in problem.offers)
+        gpus = first_count(replace(problem, offers=offers), 1)
+        if gpus:
+            count = gpus_text(gpus, offers)
+            return f"{count}, if machines had {times} times their memory"
+        times *= 2
+    return ""
+
+
+def with_host(offer: Offer, times: int) -> Offer:
+    """Offer of machines with so many times the memory."""
+    memory = min((offer.host_memory_bytes or 0) * times, LARGEST_INTEGER)
+    return replace(offer, host_memory_bytes=memory or None)
 
 
 def smaller_batch(problem: Problem) -> str:

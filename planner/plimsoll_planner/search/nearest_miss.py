@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.memory.stage_peaks import peaks_of_run
 from plimsoll_planner.records.certificate import Binding, NearestMiss
@@ -21,11 +21,14 @@ from plimsoll_planner.search.tuple_search import TupleSearch
 def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
     """The fullest rank of the plan of the least lower peak.
 
-    Of a chain that is cut between groups alone only a bound over all plans is known.
+    Only a bound over all plans is known of a chain that is cut between groups alone,
+    and if no plan is within the memory of the machine.
     """
     allowed = search.allowance(candidate)
-    if search.tables.is_grouped:
-        least = search.least_peak(candidate, Bound.LOWER)
+    is_known = search.least_peak(candidate, Bound.LOWER) < LARGEST_BYTES
+    if search.tables.is_grouped or not is_known:
+        relaxed = search.family_bounds.relaxed(candidate, Bound.LOWER)
+        least = max(*search.simple_bounds(candidate, Bound.LOWER), relaxed)
         return NearestMiss(
             binding=Binding.MEMORY,
             offer=candidate.offer,
@@ -46,7 +49,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
 def host_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
     """The rank that takes most of its machine's memory, in the plan that takes least.
 
-    All that the tuple lacks is that memory.
+    The tuple lacks that memory.
     """
     return NearestMiss(
         binding=Binding.HOST_MEMORY,

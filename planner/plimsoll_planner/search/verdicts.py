@@ -10,7 +10,7 @@ the next two decides all of its tuples. In this order:
     a layer alone on a rank exceeds                      fails, layer-exceeds
     a smaller b exceeds, which needs no more             fails, dominated
     the least peak at any speed exceeds (lower bytes)    fails, memory-corner
-    the same, and it would not with a larger host        fails, host-memory
+    the same, for lack of the memory of the machine      fails, host-memory
     no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
     too slow where all seconds are at their lower end    undecided, rate-at-equal-error
@@ -151,7 +151,7 @@ def memory_bounds(
 
 
 def lacks_host(search: TupleSearch, candidate: Candidate) -> bool:
-    """Whether a tuple of which no plan fits lacks its machine's memory alone."""
+    """Whether a tuple of which no plan fits lacks its machine's memory."""
     return needed_host_bytes(search, candidate) is not None
 
 

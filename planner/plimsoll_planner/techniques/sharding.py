@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
+from plimsoll_planner.techniques import state_on_host
 from plimsoll_planner.techniques.technique import Chains, Choice, Technique
 from plimsoll_planner.timing.stage_runs import EndSeconds
 
@@ -211,7 +213,8 @@ class ShardedOptimizer(Technique):
         """Divided alone where that is nowhere worse than whole; else both.
 
         Sharded in place it takes no longer: half of an all-reduce of parameters is no
-        more than half of one of gradients, and the step is one of a part.
+        more than half of one of gradients, and the step is one of a part. Where the
+        state may be on the host, a device that has none of it still has the padding.
         """
         degree = strategy.mesh.data
         if degree == 1 or self.unavailable(problem):
@@ -220,8 +223,10 @@ class ShardedOptimizer(Technique):
         allowed = problem.limits.shardings
         if problem.override.sharding or Sharding.NONE not in allowed:
             return [divided]
+        homes = state_on_host.TECHNIQUE.choices(strategy, problem, chains)
         if divided.in_place and all(
-            is_no_more(divided.bytes(chain), chain) for chain in chains
+            is_no_more(home.bytes(divided.bytes(chain)), home.bytes(chain))
+            for home, chain in product(homes, chains)
         ):
             return [divided]
         return [Choice(), divided]
@@ -240,15 +245,17 @@ def divided_optimizer(problem: Problem, data_degree: int) -> DividedOptimizer:
 
 
 def is_no_more(one: ChainBytes, other: ChainBytes) -> bool:
-    """Whether every run of layers holds at most as much in one chain as in the other.
+    """Whether no run of layers holds more in one chain than in another, nor on hosts.
 
     From a run with n layers of a tie, n - 1 copies are taken off, at most one for each.
     """
-    rise = np.zeros(one.num_layers, dtype=np.int64)
+    state, host = np.zeros((2, one.num_layers), dtype=np.int64)
     for mine, theirs in zip(one.ties, other.ties, strict=True):
-        rise[mine.members] += max(theirs.state - mine.state, 0)
+        state[mine.members] += max(theirs.state - mine.state, 0)
+        host[mine.members] += max(theirs.host - mine.host, 0)
     return bool(
-        (one.state + rise <= other.state).all()
+        (one.state + state <= other.state).all()
+        and (one.host + host <= other.host).all()
         and (one.optimizer_transient <= other.optimizer_transient).all()
     )
 

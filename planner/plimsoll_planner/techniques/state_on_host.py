@@ -101,7 +101,10 @@ class OptimizerOnHost(Technique):
         if OptimizerHome.HOST not in problem.engine.can.optimizer_homes:
             return f"{problem.engine.engine} cannot run it"
         if not any(map(share, problem.offers)):
-            return "no offer states the memory of its host and a link to it"
+            return (
+                "no offer states the memory of its host and a link to it, `MemoryGiB` "
+                "and `HostLinkGBps` in a table"
+            )
         return ""
 
     def missing(self, problem: Problem) -> str:

@@ -32,19 +32,19 @@ RULES = {
     Rule.OUTSIDE_LIMITS: "limits or what was fixed leave it no mesh or micro-batch",
     Rule.ENGINE_CANNOT_RUN: "fewer micro-batches than stages; the engine needs as many",
     Rule.POD_SHAPE: "more nodes are needed than there are",
-    Rule.STATES_EXCEED: "parameters, gradients and optimizer exceed the memory alone",
+    Rule.STATES_EXCEED: "what stages keep between two steps exceeds the memory alone",
     Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
     Rule.MEMORY_RELAXED: "the least memory, at any speed, of all replicas and "
     "micro-batches at once exceeds it",
     Rule.PEAK_EXCEEDS: "the plan of the least memory, at any speed, exceeds it still",
-    Rule.HOST_MEMORY: "it would fit with optimizer state on the host, whose memory is "
-    "too small: each device may use an equal share of its machine's",
+    Rule.HOST_MEMORY: "optimizer state on the host takes more than its memory: each "
+    "device may use an equal share of its machine's",
     Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
     Rule.RATE_AT_EQUAL_ERROR: "too slow if one factor is the error of all seconds, "
     "which proves nothing: measure the profile on the device, or ask for a number of "
     "samples/s",
     Rule.DOMINATED: "a smaller micro-batch needs no more memory, and exceeds it",
-    Rule.SEARCHED: "all cuts and sets of recomputed layers were searched",
+    Rule.SEARCHED: "all cuts, recomputed layers and choices of stages were searched",
     Rule.REPLAYED: "the replay of its plan decided it",
     Rule.NOT_SEARCHED: "the work limit cut it off",
 }

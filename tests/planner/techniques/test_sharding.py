@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Limits, Override, Problem
 from plimsoll_planner.records.solution import Solution
@@ -18,7 +20,7 @@ from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.techniques import absent, stage_choices
 from plimsoll_planner.techniques.sharding import DividedOptimizer
-from tests.support.builders import a_problem, a_recipe
+from tests.support.builders import a_problem, a_recipe, an_offer
 from tests.support.chains import Layer, chain_profile
 from tests.support.questions import a_device, a_question
 
@@ -112,6 +114,28 @@ def test_in_place_nothing_is_searched_whole() -> None:
     on_gpus = a_problem(profile=chain_profile([LONG] * 4))
     assert choices_of(on_gpus, 2) == choices_of(on_gpus, 1) == 1
     assert choices_of(asked(), 2) == 2
+
+
+def test_whole_state_on_the_host_is_searched_where_parts_are_filled_up() -> None:
+    """1,008 numbers are 1,024 for 4 replicas; a device without their state has them."""
+    recipe = a_recipe(precision=Precision.FP32)
+    link = Link(bandwidth_bytes_per_s=1e9)
+    problem = a_problem(
+        profile=chain_profile([LONG] * 4, recipe=recipe),
+        offers=(an_offer(host_memory_bytes=2**40, link_to_host=link),),
+        engine=PLIMSOLL,
+    )
+    chains = [chain_bytes(problem.profile, bound, 1) for bound in Bound]
+    found = {
+        degree: min(
+            int(choice.bytes(chains[0]).state.sum())
+            for choice in stage_choices(
+                Strategy(mesh=Mesh(pipeline=1, data=degree)), problem, chains
+            )
+        )
+        for degree in (3, 4)
+    }
+    assert found == {3: 4 * 8 * 1008, 4: 4 * 8 * 1008}
 
 
 def test_a_plan_states_what_is_divided() -> None:

@@ -25,7 +25,7 @@ from plimsoll_planner.techniques.sharding import DividedOptimizer
 from plimsoll_planner.techniques.state_on_host import OnHost
 from plimsoll_planner.timing.stage_runs import EndSeconds
 from tests.support.builders import a_recipe, an_engine
-from tests.support.chains import Layer, chain_profile
+from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import a_device, a_question
 
 LAYER = Layer(
@@ -173,6 +173,46 @@ def test_a_host_that_is_too_small_is_a_reason_of_its_own() -> None:
     assert miss is not None
     assert miss.needed_bytes == 2**28 + 4 * (16 * 1024 + 4)
     assert miss.capacity_bytes == 2**28 + 65_000
+
+
+@pytest.mark.parametrize("device_bytes", [9_000, 16_000, 60_000, 10**6])
+def test_hosts_without_room_are_named_beside_devices_of_any_size(
+    device_bytes: int,
+) -> None:
+    """No number of a certificate stands for what is not possible."""
+    layer = replace(LAYER, boundary=500, kept=Activation(saved=3_000, keeps_input=True))
+    profile = chain_profile([layer] * 4, recipe=FP32, device_kind=DeviceKind.EMULATED)
+    bare = a_device(
+        device_bytes, devices_per_node=4, host_memory_bytes=8_000, link_to_host=LINK
+    )
+    fixed = Override(optimizer_home=OptimizerHome.HOST)
+    answer = solve(a_question(profile=profile, offers=(bare,), override=fixed))
+    assert isinstance(answer, Infeasible)
+    for count in answer.certificate.counts:
+        assert max(count.decisions.least_lower_bytes) < 10**9
+        miss = count.nearest_miss
+        assert miss is None or (miss.needed_bytes or 0) < 10**9
+    rules = {rule for one in answer.certificate.counts for rule in one.decisions.rule}
+    assert (Rule.HOST_MEMORY in rules) == (device_bytes > 9_000)
+
+
+def test_machines_with_more_memory_are_named_where_they_would_do() -> None:
+    """Without a plan the host binds, though a count is open; four times it is enough.
+
+    Lower bounds of two ranks are within the share, upper ones are not.
+    """
+    room = 4 * (16 * 1024 + 4)
+    little = replace(hosted(0), host_memory_bytes=4 * (2**28 + room // 2 + 1_000))
+    fixed = Override(optimizer_home=OptimizerHome.HOST)
+    problem = asked(little, limits=Limits(max_gpus=2), override=fixed)
+    answer = solve(problem)
+    assert isinstance(answer, Infeasible)
+    assert answer.binding is Binding.HOST_MEMORY
+    assert answer.certificate.counts[1].binding is None
+    assert answer.nearest_miss is not None
+    assert "if machines had 4 times their memory" in answer.nearest_change
+    enough = replace(little, host_memory_bytes=4 * (little.host_memory_bytes or 0))
+    assert isinstance(solve(replace(problem, offers=(enough,))), Solution)
 
 
 def test_stages_may_differ() -> None:

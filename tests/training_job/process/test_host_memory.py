@@ -107,7 +107,7 @@ def test_a_job_ends_before_it_allocates(job: Job) -> None:
     (line,) = texts([first])
     assert line.startswith("HostFullError: the plan keeps optimizers in host memory")
     assert "which takes 190208 B of " in line
-    assert "163840 B are free: plan with optimizer home device, or run on a ma" in line
+    assert "163840 B are free: plan with --optimizer-home device" in line
     (last,) = events(job.report("report"), "observation")[-1:]
     assert last["observation"]["peaks"] == []
     meminfo.write_text("MemAvailable: 4096 kB\n")

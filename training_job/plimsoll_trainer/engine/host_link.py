@@ -57,7 +57,8 @@ def made_on_host() -> Iterator[None]:
             raise
         raise HostFullError(
             f"no memory of the host is left for optimizers ({described(error)}): plan "
-            "with optimizer home device, or run on a machine, or in pods, with more"
+            "with --optimizer-home device (`spec.override.optimizerHome`), or run on a "
+            "machine, or in pods, with more"
         ) from error
 
 

@@ -110,8 +110,9 @@ def require_room(needs: Sequence[Need]) -> None:
             raise HostFullError(
                 f"the plan keeps optimizers in host memory, which takes "
                 f"{at_least(needed)} of {machine} for the ranks there, and "
-                f"{at_most(free)} are free: plan with optimizer home device, "
-                "or run on a machine, or in pods, with more memory"
+                f"{at_most(free)} are free: plan with --optimizer-home device "
+                "(`spec.override.optimizerHome`), or run on a machine, or in pods, "
+                "with more memory"
             )
 
 
