@@ -45,6 +45,7 @@ OUR_COLUMNS = (
     "Bf16TFLOPS",
     "MemoryBandwidthGBps",
     "HostLinkGBps",
+    "HostLinkShared",
 )
 NEEDED_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount")
 DEFAULT_CURRENCY = "USD"
@@ -201,6 +202,7 @@ def make_offer(row: Row, capacity_type: CapacityType, price: Decimal | None) -> 
         memory_bandwidth_bytes_per_s=row.scaled("MemoryBandwidthGBps", 1e9),
         host_memory_bytes=host_memory_bytes(row),
         link_to_host=link(row.scaled("HostLinkGBps", 1e9)),
+        host_link_shared=is_host_link_shared(row),
     )
 
 
@@ -236,6 +238,17 @@ def host_memory_bytes(row: Row) -> int | None:
     """Memory of the node besides its devices, or None where it is unknown."""
     num_bytes = row.scaled("MemoryGiB", GIB)
     return None if num_bytes is None else int(num_bytes)
+
+
+def is_host_link_shared(row: Row) -> bool:
+    """Whether the devices of a node share one link to its memory.
+
+    Each has its own, unless the line says otherwise.
+    """
+    text = row.text("HostLinkShared") or "no"
+    if text not in {"yes", "no"}:
+        raise row.refuse("HostLinkShared", "yes, no, or an empty cell")
+    return text == "yes"
 
 
 def link(bandwidth_bytes_per_s: float | None) -> Link | None:

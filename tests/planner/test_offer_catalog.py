@@ -92,6 +92,7 @@ def test_our_columns_are_read() -> None:
         "Bf16TFLOPS": "312",
         "MemoryBandwidthGBps": "1555",
         "HostLinkGBps": "25",
+        "HostLinkShared": "yes",
     }
     table = a_table(row, columns=SKYPILOT_COLUMNS + OUR_COLUMNS)
     (offer,) = parse_offers(table, "t").offers
@@ -110,7 +111,7 @@ def test_our_columns_are_read() -> None:
     assert offer.memory_bandwidth_bytes_per_s == 1.555e12
     assert offer.link_to_host is not None
     assert offer.link_to_host.bandwidth_bytes_per_s == 2.5e10
-    assert not offer.host_link_shared
+    assert offer.host_link_shared
 
 
 def test_a_host_that_no_cell_describes_is_not_known() -> None:
@@ -120,6 +121,7 @@ def test_a_host_that_no_cell_describes_is_not_known() -> None:
         for cell in ("", "0.5")
     )
     assert (bare.host_memory_bytes, bare.link_to_host) == (None, None)
+    assert not bare.host_link_shared
     assert half.host_memory_bytes == 2**29
 
 
@@ -172,6 +174,7 @@ def test_the_example_is_readable() -> None:
         ("LinkInNodeGBps", "0", "a number above 0"),
         ("HostLinkGBps", "0", "t, line 2, HostLinkGBps: got '0', allowed is a number"),
         ("HostLinkGBps", "-25", "a number such as 12.34"),
+        ("HostLinkShared", "maybe", "got 'maybe', allowed is yes, no, or an empty"),
         ("MemoryGiB", "0", "t, line 2, MemoryGiB: got '0', allowed is a number above"),
         ("MemoryGiB", "9" * 15, "host_memory_bytes"),
         ("Currency", "dollars", "an ISO 4217 code such as USD"),
