@@ -26,7 +26,8 @@ def share(costs: Costs, mesh: Mesh) -> int:
     offer = costs.problem.offers[mesh.offer]
     if offer.host_memory_bytes is None or offer.link_to_host is None:
         return 0
-    return offer.host_memory_bytes // offer.devices_per_node
+    own = offer.device_memory_bytes  # devices are emulated, out of the same memory
+    return max(offer.host_memory_bytes // offer.devices_per_node - own, 1)
 
 
 def host_s(

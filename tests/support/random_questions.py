@@ -239,7 +239,7 @@ def hosted(question: Asked, seed: int) -> Asked:
         question,
         layers=layers,
         capacity_bytes=question.capacity_bytes // dice.choice((1, 2)),
-        host_memory_bytes=room * question.devices_per_node,
+        host_memory_bytes=(room + question.capacity_bytes) * question.devices_per_node,
         link_to_host=Link(
             bandwidth_bytes_per_s=dice.choice((100.0, 1000.0)),
             latency_s=dice.choice((0.0, 0.1)),

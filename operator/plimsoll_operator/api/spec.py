@@ -192,25 +192,21 @@ class Profile(ApiRecord):
     """How long profiling may take, and a replay or a rehearsal as well."""
 
 
-WITHOUT_A_PLAN = "16Gi"
-"""Memory of the host beside each GPU."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PerGPU(ApiRecord):
     """What a pod asks for beside each GPU."""
 
     cpu: CoreQuantity = "4"
     """How many cores of the host a pod asks for with each of its GPUs."""
-    memory: MemoryQuantity | None = None
+    memory: MemoryQuantity = "16Gi"
     """How much memory of the host a pod asks for with each of its GPUs. Ranks ask for
-    no less than their plan predicts. Unset: for just that, and for 16Gi where there is
-    no plan yet."""
+    no less than their plan predicts. It is also the most that they get, and what the
+    workload keeps, such as data, is not predicted."""
 
     @property
     def memory_bytes(self) -> int:
-        """The amount, or what takes its place where there is no plan."""
-        return memory_bytes(self.memory or WITHOUT_A_PLAN)
+        """The amount."""
+        return memory_bytes(self.memory)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

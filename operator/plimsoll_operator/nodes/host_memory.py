@@ -40,9 +40,12 @@ RESERVED_SHARE: Final = 8
 
 
 def with_predicted(per_gpu: PerGPU, pods: PodShape) -> PerGPU:
-    """Resources of each GPU with at least the memory that a plan predicts."""
+    """Resources of each GPU with at least the memory that a plan predicts.
+
+    What an entry point keeps, such as data, is not predicted.
+    """
     predicted = -(-pods.host_memory_bytes_per_pod // pods.gpus_per_pod)
-    if per_gpu.memory is not None and per_gpu.memory_bytes >= predicted:
+    if per_gpu.memory_bytes >= predicted:
         return per_gpu
     return replace(per_gpu, memory=f"{-(-predicted // MIB)}Mi")
 

@@ -45,9 +45,12 @@ def copied_bytes(recipe: Recipe) -> int:
 
 def share(offer: Offer) -> int:
     """Bytes of a machine for each of its devices; 0 if not known, or no link is."""
-    if offer.link_to_host is None:
+    if offer.link_to_host is None or offer.host_memory_bytes is None:
         return 0
-    return (offer.host_memory_bytes or 0) // offer.devices_per_node
+    each = offer.host_memory_bytes // offer.devices_per_node
+    # Emulated devices have their own memory from it. What is known is above 0.
+    is_emulated = offer.device_kind is DeviceKind.EMULATED
+    return max(each - offer.device_memory_bytes * is_emulated, 1)
 
 
 def rank_bytes(

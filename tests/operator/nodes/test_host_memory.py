@@ -133,10 +133,10 @@ def test_a_single_container_is_the_one_that_trains() -> None:
 
 @pytest.mark.parametrize(
     ("stated", "predicted_gib", "asked"),
-    [(None, 6, "3072Mi"), ("2Gi", 6, "3072Mi"), ("4Gi", 6, "4Gi"), (None, 0, "0Mi")],
+    [("2Gi", 6, "3072Mi"), ("4Gi", 6, "4Gi"), ("4Gi", 0, "4Gi")],
 )
 def test_ranks_ask_for_what_their_plan_predicts(
-    stated: str | None, predicted_gib: int, asked: str
+    stated: str, predicted_gib: int, asked: str
 ) -> None:
     """Two GPUs share what a pod takes; a person may state more, and not less."""
     shape = PodShape(

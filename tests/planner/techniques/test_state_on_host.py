@@ -43,6 +43,7 @@ LAYER = Layer(
 FP32 = a_recipe(precision=Precision.FP32)
 IN_FP32 = OnHost(copied_bytes(FP32), sums_are_widest=True)
 LINK = Link(bandwidth_bytes_per_s=1024.0)
+DEVICE = 38_000
 PROCESS = 2**30
 """Upper bound of what a process takes of its machine."""
 
@@ -56,9 +57,9 @@ def a_chain(
 
 def hosted(room_bytes: int, num_devices: int = 4, **fields: Any) -> Offer:
     """A machine with so many bytes for each device, besides what a process takes."""
-    memory = (PROCESS + room_bytes) * num_devices
+    memory = (PROCESS + room_bytes + DEVICE) * num_devices
     given = {"host_memory_bytes": memory, "link_to_host": LINK} | fields
-    offer: Offer = a_device(38_000, devices_per_node=num_devices, **given)
+    offer: Offer = a_device(DEVICE, devices_per_node=num_devices, **given)
     return offer
 
 
@@ -163,7 +164,7 @@ def test_pods_ask_for_what_their_ranks_take() -> None:
 def test_a_host_that_is_too_small_is_a_reason_of_its_own() -> None:
     """What would fit one device fails by the machine's memory, which is named."""
     limits = Limits(max_gpus=1)
-    little = replace(hosted(0), host_memory_bytes=4 * (2**28 + 65_000))
+    little = replace(hosted(0), host_memory_bytes=4 * (2**28 + 65_000 + DEVICE))
     answer = solve(asked(little, limits=limits))
     assert isinstance(answer, Infeasible)
     assert answer.binding is Binding.HOST_MEMORY
@@ -202,7 +203,9 @@ def test_machines_with_more_memory_are_named_where_they_would_do() -> None:
     Lower bounds of two ranks are within the share, upper ones are not.
     """
     room = 4 * (16 * 1024 + 4)
-    little = replace(hosted(0), host_memory_bytes=4 * (2**28 + room // 2 + 1_000))
+    little = replace(
+        hosted(0), host_memory_bytes=4 * (2**28 + room // 2 + 1_000 + DEVICE)
+    )
     fixed = Override(optimizer_home=OptimizerHome.HOST)
     problem = asked(little, limits=Limits(max_gpus=2), override=fixed)
     answer = solve(problem)
