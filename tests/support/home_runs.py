@@ -46,7 +46,7 @@ spec:
   checkpoint: {{everySteps: 5}}
   {extra}
 """
-DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "3MiB")
+DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "2MiB")
 """So small that the chain needs both."""
 SAMPLE_S = 0.1
 FULL_S = 3.0

@@ -157,7 +157,7 @@ def test_running_out_of_memory_is_planned_around_only_so_often(
 ) -> None:
     """Then it fails, saying which rank, in which phase, and by how much."""
     write(run, "runPolicy: {oomReplanLimit: 0}")
-    ended = run.run(*DEVICES, "--real-device-memory", "2MiB", code=code)
+    ended = run.run(*DEVICES, "--real-device-memory", "1MiB", code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "GPUOutOfMemory"
     assert "out of device memory in " in succeeded(ended).message
@@ -166,7 +166,7 @@ def test_running_out_of_memory_is_planned_around_only_so_often(
 def test_what_a_person_fixed_is_not_planned_around(run: HomeRun, code: Path) -> None:
     """It runs out of memory once, and the message says what to change."""
     write(run, "override: {gpus: 2, pipeline: 2, data: 1}")
-    ended = run.run(*DEVICES, "--real-device-memory", "2MiB", code=code)
+    ended = run.run(*DEVICES, "--real-device-memory", "1MiB", code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "GPUOutOfMemory"
     assert "spec.override" in succeeded(ended).message
