@@ -51,7 +51,10 @@ class OnHost(Choice):
     sums_are_widest: bool
     """Whether gradients are added up in the type of their norm."""
 
-    uses_host = True
+    @property
+    def uses_host(self) -> bool:
+        """See the base."""
+        return True
 
     @property
     def stated(self) -> dict[str, Any]:

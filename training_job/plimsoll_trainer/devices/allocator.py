@@ -35,9 +35,9 @@ def allocator_environment(
         return {}
     version = torch_version or importlib.metadata.version("torch")
     found = re.match(r"(\d+)\.(\d+)", version)
-    release = (int(found[1]), int(found[2])) if found else (0, 0)
-    exact = [EXACT_PINS] if release >= FIRST_WITH_EXACT_PINS else []
-    return {VARIABLES[0]: ",".join([SETTING, *exact])}
+    if found and (int(found[1]), int(found[2])) >= FIRST_WITH_EXACT_PINS:
+        return {VARIABLES[0]: f"{SETTING},{EXACT_PINS}"}
+    return {VARIABLES[0]: SETTING}
 
 
 def pinned_block(size: int, environment: Mapping[str, str]) -> int:

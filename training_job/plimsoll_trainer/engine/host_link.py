@@ -99,8 +99,8 @@ class HostLink:
         with torch.cuda.stream(self._stream):
             for host, there in pairs:
                 host.copy_(there, non_blocking=True)
-            arrived: torch.cuda.Event = self._stream.record_event()
-        return arrived.synchronize
+            wait: Wait = self._stream.record_event().synchronize
+        return wait
 
     @torch.no_grad()
     def to_device(self, pairs: Pairs) -> None:
