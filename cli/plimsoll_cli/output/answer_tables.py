@@ -63,7 +63,7 @@ def techniques_of(plan: HybridPlan) -> tuple[str, ...]:
 
 
 def technique_cells(stage: Stage) -> dict[str, str]:
-    """What a stage's replicas divide, and where its optimizer is."""
+    """Cells of a stage for all of these columns."""
     home = str(stage.optimizer_home)
     if stage.host_bytes:
         home += f", {at_least(stage.host_bytes)}"

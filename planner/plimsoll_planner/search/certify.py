@@ -269,9 +269,8 @@ def warnings_of(
     if uses_host and not is_host_measured(problem.profile, offer):
         found.append(
             "no measured seconds of an optimizer step on a host of "
-            f"{offer.device_product}: "
-            "estimated from the bytes that it reads and writes; profile on such a "
-            "machine with --source measured to narrow it"
+            f"{offer.device_product}: estimated from the bytes that it reads and "
+            "writes; profile on such a machine with --source measured to narrow it"
         )
     if layers := problem.profile.statistics_text:
         found.append(

@@ -143,7 +143,7 @@ class FamilyBounds:
         self._known[self._alike(candidate)].append(known)
 
     def _alike(self, candidate: Candidate) -> tuple[Strategy, int]:
-        """What tuples share that differ by micro-batch and stages alone."""
+        """Key of all tuples that differ by micro-batch and stages alone."""
         share = self._context.host_share(candidate)
         return candidate.strategy.without_stages, share
 

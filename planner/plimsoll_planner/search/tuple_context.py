@@ -205,12 +205,10 @@ class TupleContext:
 
     def host_bytes(self, bound: Bound, micro_batch: int, choice: StageChoice) -> Ints:
         """[A, B]: memory of the machine that a rank takes."""
-        stages, profile = (
-            self.tables.stages(bound, micro_batch, choice),
-            self.problem.profile,
-        )
-        largest = int(self.tables.bytes(bound, micro_batch, choice).owned.max())
-        return rank_bytes(stages, profile.device_kind, profile.recipe, bound, largest)
+        asked, profile = (bound, micro_batch, choice), self.problem.profile
+        stages, largest = self.tables.stages(*asked), self.tables.bytes(*asked).owned
+        of_rank = profile.device_kind, profile.recipe, bound
+        return rank_bytes(stages, *of_rank, int(largest.max()))
 
     def stage_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
         """Flow through one stage."""

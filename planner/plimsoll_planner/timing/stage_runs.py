@@ -49,11 +49,11 @@ class EndSeconds:
     optimizer: Floats
     """Optimizer step, wherever it is computed."""
     host_step: Floats
-    """What the step would take on the host."""
+    """Of the step, if it were computed on the host."""
     to_host: Floats
-    """What gradients would take there."""
+    """Of gradients on their way there."""
     from_host: Floats
-    """What parameters would take back."""
+    """Of parameters on their way back."""
     sharing: int = 1
     """Ranks that share the link to the host; the seconds are those of one alone."""
 
@@ -261,7 +261,7 @@ def end_seconds(
     optimizer_s: Floats,
     host_step_s: Floats,
 ) -> EndSeconds:
-    """What runs of layers as one stage may spend after their last backward pass."""
+    """Seconds of runs of layers as one stage after their last backward pass."""
     return EndSeconds(
         exchange=exchange_seconds(placed, stage, gradients),
         optimizer=optimizer_s,

@@ -162,7 +162,7 @@ def test_pods_ask_for_what_their_ranks_take() -> None:
 
 
 def test_a_host_that_is_too_small_is_a_reason_of_its_own() -> None:
-    """What would fit one device fails by the machine's memory, which is named."""
+    """One device would be enough; the machine's memory is not, and is named."""
     limits = Limits(max_gpus=1)
     little = replace(hosted(0), host_memory_bytes=4 * (2**28 + 65_000 + DEVICE))
     answer = solve(asked(little, limits=limits))

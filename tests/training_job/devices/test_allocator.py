@@ -41,7 +41,7 @@ def test_a_setting_of_the_user_stays(name: str, value: str) -> None:
     [("", 3 * 2**20, 2**22), (EXACT_PINS, 3 * 2**20, 3 * 2**20), (EXACT_PINS, 5, 8)],
 )
 def test_pinned_memory_is_rounded_up(setting: str, size: int, block: int) -> None:
-    """To a power of two, but for large blocks where torch is told not to."""
+    """To a power of two, but for large blocks under the setting."""
     assert pinned_block(size, {VARIABLES[0]: setting}) == block
 
 

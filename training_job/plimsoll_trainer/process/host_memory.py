@@ -2,8 +2,8 @@
 
 In: what the ranks of a job take, and what the kernel says is there. Out: a refusal, or
 a warning with both numbers. Called by `run` before anything is built, and by the
-profiler where it rehearses one rank. Ranks on one
-machine, or in one pod, take from the same memory, so their needs are added up.
+profiler where it rehearses one rank. Ranks on one machine, or in one pod, take from the
+same memory, so their needs are added up.
 """
 
 from __future__ import annotations

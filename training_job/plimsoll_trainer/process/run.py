@@ -3,9 +3,8 @@
 What can be refused is refused before the first allocation, in this order: plan, world
 and code (`admission`), the workload, the device, what the trainer cannot run, layers
 that do not fit together, memory of the host for optimizers that are there, the
-checkpoint: its files, data, layers. Only optimizer state
-of another kind than the checkpoint's is found out when that is read, and replicas that
-differ when all is there.
+checkpoint: its files, data, layers. Only optimizer state of another kind than the
+checkpoint's is found out when that is read, and replicas that differ when all is there.
 """
 
 from __future__ import annotations
