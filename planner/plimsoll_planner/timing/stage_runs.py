@@ -217,9 +217,11 @@ def stage_runs(
     return found
 
 
-def hop_seconds(hop: Hop, boundary: Ints) -> Floats:
-    """[l]: seconds of each boundary over one link, in whole ticks."""
-    ticks = (hop.latency_s + boundary * hop.s_per_byte) * TICKS_PER_S
+def hop_seconds(
+    hop: Hop, num_bytes: Ints | Floats, num_messages: Ints | int = 1
+) -> Floats:
+    """Seconds of amounts of bytes over one link, each as `Hop.seconds` has them."""
+    ticks = (num_messages * hop.latency_s + num_bytes * hop.s_per_byte) * TICKS_PER_S
     return np.asarray(np.ceil(ticks) / TICKS_PER_S)
 
 
@@ -244,14 +246,12 @@ def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
 
 
 def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floats:
-    """[A, B]: `Topology.exchange_s` of all stages at once."""
-    hop, replicas = placed.exchanges[stage], placed.mesh.data
+    """[A, B]: seconds of ring all-reduces of a stage: each 2 (D-1) steps of 1/D."""
+    replicas = placed.mesh.data
     if replicas == 1:
         return np.zeros(gradients.num_bytes.shape)
-    latency = gradients.exchanges * hop.latency_s
-    transfer = gradients.num_bytes / replicas * hop.s_per_byte
-    ticks = np.ceil((latency + transfer) * TICKS_PER_S)
-    return np.asarray(2 * (replicas - 1) * (ticks / TICKS_PER_S))
+    part, exchange = gradients.num_bytes / replicas, placed.exchanges[stage]
+    return 2 * (replicas - 1) * hop_seconds(exchange, part, gradients.exchanges)
 
 
 def end_seconds(
@@ -261,22 +261,19 @@ def end_seconds(
     optimizer_s: Floats,
     host_step_s: Floats,
 ) -> EndSeconds:
-    """Seconds of runs of layers as one stage after their last backward pass."""
+    """Seconds of runs of layers as one stage after their last backward pass.
+
+    Each layer is copied to the host and back on its own.
+    """
+    copies = gradients.exchanges
     return EndSeconds(
         exchange=exchange_seconds(placed, stage, gradients),
         optimizer=optimizer_s,
         host_step=host_step_s,
-        to_host=copy_seconds(placed, gradients.to_host_bytes, gradients),
-        from_host=copy_seconds(placed, gradients.from_host_bytes, gradients),
+        to_host=hop_seconds(placed.host, gradients.to_host_bytes, copies),
+        from_host=hop_seconds(placed.host, gradients.from_host_bytes, copies),
         sharing=placed.ranks_per_host_link,
     )
-
-
-def copy_seconds(placed: Topology, num_bytes: Ints, gradients: Gradients) -> Floats:
-    """[A, B]: seconds of copies to the host or back, one for each layer."""
-    latency = gradients.exchanges * placed.host.latency_s
-    ticks = np.ceil((latency + num_bytes * placed.host.s_per_byte) * TICKS_PER_S)
-    return np.asarray(ticks / TICKS_PER_S)
 
 
 def shared_bound(
