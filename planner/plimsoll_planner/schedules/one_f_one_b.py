@@ -90,9 +90,6 @@ from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.topology import Topology
 
-ROUNDING = 1e-12
-"""Relative; quotients are no whole ticks."""
-
 
 class OneFOneB(PipelineSchedule):
     """See the module's text."""

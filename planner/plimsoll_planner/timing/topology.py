@@ -74,15 +74,6 @@ class Topology:
         """Pods of equal size."""
         return self.mesh.num_gpus // self.gpus_per_pod
 
-    def exchange_s(
-        self, stage: int, gradient_bytes: float, num_exchanges: int
-    ) -> float:
-        """Seconds of ring all-reduces: each 2 (D-1) steps of 1/D."""
-        replicas = self.mesh.data
-        steps = 2 * (replicas - 1)
-        exchange = self.exchanges[stage]
-        return steps * exchange.seconds(gradient_bytes / replicas, num_exchanges)
-
 
 def largest_pod(num_gpus: int, devices_per_node: int) -> int:
     """Largest divisor of a number of devices that a node holds."""

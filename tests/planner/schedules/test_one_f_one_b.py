@@ -9,17 +9,13 @@ from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.schedules.one_f_one_b import OneFOneB
 from plimsoll_planner.timing.chain_seconds import chain_seconds
-from plimsoll_planner.timing.stage_runs import (
-    Gradients,
-    StageBound,
-    run_seconds,
-    stage_runs,
-)
+from plimsoll_planner.timing.stage_runs import StageBound, run_seconds, stage_runs
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.topology import topology
 from tests.support.builders import an_engine, an_offer
 from tests.support.chains import Layer, chain_profile
+from tests.support.gradients import gradients_of
 
 SCHEDULE = OneFOneB()
 
@@ -43,12 +39,7 @@ def bounds_of(layer: Layer, offer: Offer, num_micro_batches: int) -> list[StageB
     runs = stage_runs(
         run_seconds(chain_seconds(profile, offer, Bound.EXPECTED, 1)),
         chain.boundary,
-        Gradients(
-            num_bytes=stages.gradient,
-            exchanges=stages.num_exchanges,
-            to_host_bytes=stages.owned,
-            from_host_bytes=stages.owned,
-        ),
+        gradients_of(stages),
         placed,
     )
     return [

@@ -16,18 +16,14 @@ from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.timing.chain_seconds import chain_seconds
 from plimsoll_planner.timing.schedule import Pass, PipelineSchedule
-from plimsoll_planner.timing.stage_runs import (
-    Gradients,
-    run_seconds,
-    shared_bound,
-    stage_runs,
-)
+from plimsoll_planner.timing.stage_runs import run_seconds, shared_bound, stage_runs
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import last_backwards, walk
 from plimsoll_planner.timing.topology import topology
 from tests.support.builders import an_engine, an_offer
 from tests.support.chains import random_profiles
 from tests.support.drawing import draws
+from tests.support.gradients import exchange_s, gradients_of
 
 EVERY = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())
 LINKS = st.one_of(
@@ -128,13 +124,7 @@ def test_bounds_are_bounds(
     placed = topology(offer, Mesh(pipeline=len(cuts), data=data_degree))
     sums = run_seconds(seconds)
     stages = stage_bytes(chain, holding_factors(an_engine().holds))
-    gradients = Gradients(
-        num_bytes=stages.gradient,
-        exchanges=stages.num_exchanges,
-        to_host_bytes=stages.owned,
-        from_host_bytes=stages.owned,
-    )
-    runs = stage_runs(sums, chain.boundary, gradients, placed)
+    runs = stage_runs(sums, chain.boundary, gradients_of(stages), placed)
     places = list(zip(cuts, (*cuts[1:], size), strict=True))
     times = [
         StageTimes(
@@ -142,8 +132,9 @@ def test_bounds_are_bounds(
             backward_s=float(sums.backward[place]) + more,
             sent_bytes=int(stages.sent[place[1]]),
             end_s=float(sums.optimizer_step[place])
-            + placed.exchange_s(
-                stage, int(stages.gradient[place]), int(stages.num_exchanges[place])
+            + exchange_s(
+                *(placed, stage, int(stages.gradient[place])),
+                int(stages.num_exchanges[place]),
             ),
             in_flight_cap=caps[stage],
         )

@@ -35,6 +35,7 @@ from plimsoll_planner.timing.topology import Topology
 from tests.support.builders import a_problem, an_offer
 from tests.support.chains import random_profiles
 from tests.support.drawing import draws
+from tests.support.gradients import exchange_s
 
 LINK = st.one_of(
     st.none(), st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([0.5, 2.0]))
@@ -161,10 +162,10 @@ class Oracle:
         both_before = sum(s.forward[:first]) + sum(s.backward[:first]) + 2 * before
         gradients = int(self.chain.gradient[first:end].sum())
         exchanges = sum(self.chain.gradient[first:end] > 0)
-        exchange_s = self.placed.exchange_s(stage, gradients, exchanges)
+        exchanged_s = exchange_s(self.placed, stage, gradients, exchanges)
         optimizer_s = sum(s.optimizer_step[first:end])
         ending = EndSeconds(
-            exchange=np.array(exchange_s),
+            exchange=np.array(exchanged_s),
             optimizer=np.array(optimizer_s),
             host_step=np.array(0.0),
             to_host=np.array(0.0),

@@ -16,6 +16,7 @@ from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.topology import Topology, topology
 from tests.support.builders import an_offer
 from tests.support.drawing import draws
+from tests.support.gradients import exchange_s
 
 SCHEDULE = OneFOneB()
 walk = partial(step_walk.walk, SCHEDULE)
@@ -63,7 +64,7 @@ def test_the_end_is_the_exchange_and_the_optimizer() -> None:
     link = Link(bandwidth_bytes_per_s=1.0)
     offer = an_offer(devices_per_node=4, link_in_node=link)
     two = topology(offer, Mesh(pipeline=2, data=2))
-    stages = [times(1, 2), times(1, 2, end_s=two.exchange_s(1, 20, 1) + 3)]
+    stages = [times(1, 2), times(1, 2, end_s=exchange_s(two, 1, 20, 1) + 3)]
     # Last backward passes end at 7 s (stage 1) and 9 s (stage 0) ...
     assert last_backwards(stages, 2, two) == [9.0, 7.0]
     # ... and 20 bytes over two replicas take 2 steps of 10 s.

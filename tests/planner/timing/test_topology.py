@@ -9,6 +9,7 @@ from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.timing.ticks import down, up
 from plimsoll_planner.timing.topology import Hop, hop, largest_pod, topology
 from tests.support.builders import an_offer
+from tests.support.gradients import exchange_s
 
 INSIDE = Link(bandwidth_bytes_per_s=1024.0, latency_s=0.5)
 BETWEEN = Link(bandwidth_bytes_per_s=64.0, latency_s=2.0)
@@ -61,14 +62,14 @@ def test_seconds_of_a_link() -> None:
 def test_a_ring_moves_each_part_twice() -> None:
     """D = 4: 2 * 3 steps of a quarter of the bytes each, 0.5 + 64 / 1024 s a step."""
     placed = topology(OFFER, Mesh(pipeline=1, data=4))
-    assert placed.exchange_s(0, 256, 1) == 6 * (0.5 + 64 / 1024)
-    assert topology(OFFER, Mesh(pipeline=4)).exchange_s(0, 256, 1) == 0.0
+    assert exchange_s(placed, 0, 256, 1) == 6 * (0.5 + 64 / 1024)
+    assert exchange_s(topology(OFFER, Mesh(pipeline=4)), 0, 256, 1) == 0.0
 
 
 def test_every_exchange_pays_the_latency() -> None:
     """Three layers' gradients: as many bytes, three times the latency."""
     placed = topology(OFFER, Mesh(pipeline=1, data=4))
-    assert placed.exchange_s(0, 256, 3) == 6 * (3 * 0.5 + 64 / 1024)
+    assert exchange_s(placed, 0, 256, 3) == 6 * (3 * 0.5 + 64 / 1024)
 
 
 def test_devices_compute_on_their_own_unless_they_share() -> None:
