@@ -15,7 +15,7 @@ import numpy as np
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.search.cut_bounds import CutBounds
 from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.plan_caps import CapSearch, added_s
+from plimsoll_planner.search.plan_caps import CapSearch, Vector, added_s
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOption, StageOptions
 from plimsoll_planner.timing import step_walk
@@ -63,19 +63,26 @@ class PlansWithin:
         def option(stage: int, in_flight: int) -> StageOption:
             return self._option((stage, runs[stage], in_flight))
 
+        walked: dict[Vector, Walked] = {}
+
+        def step_s(vector: Vector) -> float:
+            walked[vector] = self._best(runs, vector)
+            return walked[vector][0]
+
         caps = CapSearch(
             caps=[self.search.stage_caps(candidate, s) for s in range(len(cuts))],
             option=option,
-            step_s=lambda vector: self._best(runs, vector)[0],
+            step_s=step_s,
             bounds=self._bounds(runs),
             below_s=below_s,
             first=first,
         )
         least_s = caps.run()
-        step_s, vector = caps.best
+        _, vector = caps.best
         if not vector:
             return None, least_s
-        step_s, stages = self._improved(runs, *self._best(runs, vector))
+        shortest_s, stages = self._improved(runs, *walked[vector])
+        least_s = min(least_s, shortest_s)
         choices = self.search.choices(candidate)
         recomputed = self.search.options(candidate).recomputed
         found = Found(
@@ -86,11 +93,11 @@ class PlansWithin:
                 for run, one in zip(runs, stages, strict=True)
             ),
             choices=tuple(choices[one.choice].capped(one.in_flight) for one in stages),
-            bound_s=min(least_s, step_s),
-            step_s=step_s,
+            bound_s=least_s,
+            step_s=shortest_s,
             peaks=tuple(one.peak for one in stages),
         )
-        return found, min(least_s, step_s)
+        return found, least_s
 
     def _bounds(self, runs: list[Run]) -> CutBounds:
         """Bounds of the steps of given cuts."""
@@ -128,7 +135,7 @@ class PlansWithin:
         """M."""
         return self.candidate.num_micro_batches
 
-    def _best(self, runs: list[Run], vector: tuple[int, ...]) -> Walked:
+    def _best(self, runs: list[Run], vector: Vector) -> Walked:
         """Shorter step of two ways to choose, with given numbers in flight.
 
         Each stage has the least bound alone, or each recomputes as little as it can.
