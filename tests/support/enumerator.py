@@ -217,7 +217,8 @@ class Judge(Clock):
             chosen = [quickest(tables[stage, *run], capacity) for stage, run in runs]
             for options in itertools.product(*chosen):
                 if all(
-                    one.cap >= other.cap for one, other in itertools.pairwise(options)
+                    other.cap <= one.cap <= other.cap + 1
+                    for one, other in itertools.pairwise(options)
                 ):
                     step_s = self.walk_s(mesh, cuts, options)
                     yield max(option.peak for option in options), step_s

@@ -67,6 +67,15 @@ class OptimizerHome(StrEnum):
     optimizer steps there, and parameters come back."""
 
 
+def can_follow(in_flight: int, before: int) -> bool:
+    """Whether a stage may have so many micro-batches in flight, by the stage before.
+
+    With more it would wait for inputs that are not made. With two fewer the stage
+    before sends an input that is taken only after the gradient that it waits for.
+    """
+    return in_flight <= before <= in_flight + 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineHoldings(Record):
     """Bytes that the engine adds to what the layers themselves need."""

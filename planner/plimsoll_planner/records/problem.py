@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated
 
 from plimsoll_planner.errors import InvalidFieldError
@@ -29,6 +30,7 @@ from plimsoll_planner.records.engine import (
     OptimizerHome,
     Schedule,
     Sharding,
+    can_follow,
 )
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
@@ -143,7 +145,8 @@ class Override(Record):
     optimizer_home: OptimizerHome | None = None
     """Of every stage; null: not fixed."""
     in_flight_caps: Caps = ()
-    """Micro-batches in flight of each stage; empty: not fixed."""
+    """Micro-batches in flight of each stage, the same or one fewer from stage to stage;
+    empty: not fixed."""
 
     @property
     def is_given(self) -> bool:
@@ -172,8 +175,9 @@ class Override(Record):
         stages = self.stages
         if self.in_flight_caps and len(self.in_flight_caps) != stages:
             raise self.refuse("in_flight_caps", f"one for each of {stages} stages")
-        if list(self.in_flight_caps) != sorted(self.in_flight_caps, reverse=True):
-            rule = "numbers that do not rise from stage to stage"
+        pairs = pairwise(self.in_flight_caps)
+        if not all(can_follow(in_flight, before) for before, in_flight in pairs):
+            rule = "the same or one fewer from stage to stage"
             raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
         if self.num_gpus and (
             self.num_gpus % ((stages or 1) * (self.data_degree or 1))

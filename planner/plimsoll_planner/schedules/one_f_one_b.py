@@ -30,7 +30,7 @@ their links both ways. This happens n = ceil((M - k_s) / r) times after the firs
 backward pass of s, and M - n r backward passes of s follow. Over slow links this is
 what binds. Two cycles depend on the stage alone: from it to the last stage (k = 1
 there, so r = k_s), and from the first stage to it (k_0 <= K, so r <= K - k_s + 1, with
-K = min(M, P)):
+K = min(M, P, k_s + s)):
 
     to last     forward(<) + F + both(>) + n (F + B' + both(>)) + (M - n r) B'
                 + max(backward(<), exchange of gradients + optimizer step)
@@ -45,10 +45,14 @@ and after as above:
 
 No 1F1B step is shorter: each term is a chain of operations that wait for one another.
 
-**Caps.** A stage may be kept to fewer in flight, 1 <= k <= min(M, P - s), as long as k
-does not rise from stage to stage: a stage would wait for inputs that the one before
-does not make. Then [1] and `to last` hold for k and for any fewer, for the chains have
-only more to wait for; `from first` holds for k and any more.
+**Caps.** A stage may be kept to fewer in flight, 1 <= k <= min(M, P - s), as long as
+each stage has as many as the one before or one fewer (`can_follow`). With more it would
+wait for inputs that the one before does not make. With two fewer the stage before would
+send a forward output that is taken only with the gradient that it waits for itself, so
+its own number would be of no use; with three fewer both would wait for ever, as a send
+ends when it is taken. Stages with the same number are a group of Beaumont et al., and
+take turns. [1] and `to last` hold for k and for any fewer, for the chains have only
+more to wait for; `from first` holds for k and any more.
 
 **Repetition.** With w = P - s in flight a stage runs
 
@@ -145,7 +149,6 @@ class OneFOneB(PipelineSchedule):
         in_flight: int | Ints,
     ) -> StageBound:
         """Passes [1] and cycles [2]."""
-        del stage
         forward, backward = runs.forward, runs.backward
         last = np.maximum(runs.backward_before, runs.end)
         around = runs.forward_before + last
@@ -160,9 +163,10 @@ class OneFOneB(PipelineSchedule):
         left = num_micro_batches - times * in_flight
         to_last = (times + 1) * forward + (times + left) * backward
         to_last += (times + 1) * runs.both_behind + around
-        most = self.in_flight(num_stages, num_micro_batches)
-        times = -(-max(num_micro_batches - most, 0) // (most - in_flight + 1))
-        from_first = (times + 1) * (forward + backward + runs.both_before)
+        allowed = self.in_flight(num_stages, num_micro_batches)
+        most = np.minimum(allowed, in_flight + stage)
+        rounds = -(-(num_micro_batches - most) // (most - in_flight + 1))
+        from_first = (rounds + 1) * (forward + backward + runs.both_before)
         from_first += runs.both_behind
         return StageBound(passes=passes, cycles=to_last, cycles_of_k=from_first)
 

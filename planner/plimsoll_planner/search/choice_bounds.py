@@ -56,25 +56,32 @@ class ChoiceBounds:
         return self.of_runs[run].of((slice(place, place + 1),))
 
     def steps(
-        self, num_micro_batches: int, added_s: AddedSeconds, part: float
+        self,
+        num_micro_batches: int,
+        added_s: AddedSeconds,
+        below_s: float | Floats = np.inf,
+        *,
+        part: float = 1.0,
     ) -> Floats:
         """[A, B]: step bound with a part of the most in flight.
 
         `added_s` are the least seconds [A, B] that recomputing adds with so many.
         """
+        del below_s  # for `least_steps` alone
         wanted = math.ceil(part * self.caps[-1])
         k = max(wanted, self.caps[0])
         bound = self.of_most if k == self.caps[-1] else self.bound(self.runs, k)
         return bound.step_s(num_micro_batches, added_s(k))
 
     def least_steps(
-        self, num_micro_batches: int, added_s: AddedSeconds, below_s: float
+        self, num_micro_batches: int, added_s: AddedSeconds, below_s: float | Floats
     ) -> Floats:
         """[A, B]: least step bound over all numbers in flight.
 
-        Of runs whose step is not below `below_s` with any, a bound that is not either.
+        Of runs whose step is not below `below_s` with any, a bound that is not either;
+        one limit for all runs, or [A, B].
         """
-        found = self.steps(num_micro_batches, added_s, 1.0)
+        found = self.steps(num_micro_batches, added_s)
         if len(self.caps) == 1:
             return found
         can_fit = added_s(self.caps[0]) < np.inf

@@ -5,9 +5,9 @@ a number on one stage, and with numbers on the first stages. Made by `plans_with
 `plan_caps` looks for numbers by them.
 
 The bound of a run of layers as one stage (`choice_bounds`) knows neither the cuts
-around it nor what is recomputed there. Here both are known. Numbers do not rise, so
-stages behind one with k in flight have k or fewer, and those before it k or more; the
-seconds around it are least sums over such numbers.
+around it nor what is recomputed there. Here both are known. The stage behind one with k
+in flight has k or k - 1, and the one before it k or k + 1; the seconds around it are
+least sums over such numbers.
 """
 
 from __future__ import annotations
@@ -88,14 +88,12 @@ class CutBounds(NumberBounds):
         found = [mine]
         for stage in range(len(rows) - 1, 0, -1):
             link_s, behind, mine = 2 * self.links_s[stage - 1], mine, {}
-            numbers, least_s = sorted(behind, reverse=True), INFINITE
-            for k in reversed(rows[stage - 1]):
-                while numbers and numbers[-1] <= k:
-                    j = numbers.pop()
-                    one = self._stage(stage, j)
-                    both_s = one.forward_s + one.backward_s
-                    least_s = min(least_s, behind[j] + link_s + both_s)
-                mine[k] = least_s
+            sums: Row = {}
+            for k, behind_s in behind.items():
+                one = self._stage(stage, k)
+                sums[k] = behind_s + link_s + one.forward_s + one.backward_s
+            for k in rows[stage - 1]:
+                mine[k] = min(sums.get(k, INFINITE), sums.get(k - 1, INFINITE))
             found.append(mine)
         return found[::-1]
 
@@ -107,13 +105,12 @@ class CutBounds(NumberBounds):
             before, mine = mine, {}
             own_s = self._stage(stage, next(iter(before))).forward_s
             forward_s.append(forward_s[-1] + own_s + link_s)
-            numbers, least_s = sorted(before), INFINITE
+            sums = {
+                k: before_s + link_s + self._stage(stage, k).backward_s
+                for k, before_s in before.items()
+            }
             for k in rows[stage + 1]:
-                while numbers and numbers[-1] >= k:
-                    j = numbers.pop()
-                    one = self._stage(stage, j)
-                    least_s = min(least_s, before[j] + link_s + one.backward_s)
-                mine[k] = least_s
+                mine[k] = min(sums.get(k, INFINITE), sums.get(k + 1, INFINITE))
             backward_s.append(mine)
         return forward_s, backward_s
 

@@ -4,8 +4,8 @@ In: the numbers that each stage may have, its best option with each, and a walk.
 the plan of the shortest step, and a bound that no numbers go below. Called by
 `tuple_search` for all cuts that are walked.
 
-Numbers must not rise from stage to stage. Three vectors are walked first, each lowered
-to what the stages before have:
+A stage has as many as the one before, or one fewer (`can_follow`). Three vectors are
+walked first, each lowered to that:
 
     most        each stage has as many in flight as fit, and recomputes for it
     quickest    each stage has the number of its least step bound
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from plimsoll_planner.records.engine import can_follow
 from plimsoll_planner.search.stage_options import StageOption
 
 MOST_STAGES = 16
@@ -202,7 +203,7 @@ class CapSearch:
     def extensions(self, vector: Vector, bound_s: float) -> Iterator[tuple[float, int]]:
         """Yield bounds and numbers of the next stage, below the limit."""
         for k, own_s in self.rows[len(vector)].items():
-            if vector and k > vector[-1]:
+            if vector and not can_follow(k, vector[-1]):
                 continue
             step_s = max(bound_s, own_s)
             if step_s < self.limit_s:
@@ -222,5 +223,6 @@ def added_s(option: StageOption) -> float:
 
 
 def lowered(numbers: Iterable[int]) -> Vector:
-    """Numbers, none above those of the stages before."""
-    return tuple(accumulate(numbers, min))
+    """Largest numbers, none above these, that can follow one another."""
+    from_last = accumulate(reversed(list(numbers)), lambda k, mine: min(mine, k + 1))
+    return tuple(accumulate(reversed(list(from_last)), min))

@@ -249,7 +249,9 @@ class TupleBounds(TupleContext):
         return self.over_choices(
             candidate,
             *(bounds, capacity_bytes),
-            lambda one, count, added_s: one.least_steps(count, added_s, below_s),
+            lambda one, count, added_s, found: one.least_steps(
+                count, added_s, np.minimum(found, below_s)
+            ),
         )
 
     def some_bound(
@@ -279,26 +281,37 @@ class TupleBounds(TupleContext):
         candidate: Candidate,
         bounds: Numbers,
         capacity_bytes: int,
-        steps: Callable[[ChoiceBounds, int, AddedSeconds], Floats],
+        steps: Callable[[ChoiceBounds, int, AddedSeconds, Floats], Floats],
     ) -> list[Floats]:
-        """[A, B] of each stage: least of the steps of all choices."""
+        """[A, B] of each stage: least of the steps of all choices.
+
+        `steps` are those of one choice; it is given the least of the choices before.
+        """
         count, choices = candidate.num_micro_batches, self.choices(candidate)
         asked = bounds, capacity_bytes
 
-        def of_choice(stage: int, choice: StageChoice, mine: ChoiceBounds) -> Floats:
-            def added_s(in_flight: int) -> Floats:
-                flow = self.stage_flow(candidate, stage, choice.capped(in_flight))
-                return self.added_seconds(candidate, *asked, choice, flow)
+        def of_stage(stage: int, mine: Bounds) -> Floats:
+            found = np.full_like(mine[0].runs.forward, np.inf)
+            for choice, of_choice in zip(choices, mine, strict=True):
+                added_s = partial(self.stage_added_s, candidate, stage, choice, *asked)
+                found = np.minimum(found, steps(of_choice, count, added_s, found))
+            return found
 
-            return steps(mine, count, added_s)
+        every = self.bounds(candidate, bounds.seconds)
+        return [of_stage(stage, mine) for stage, mine in enumerate(every)]
 
-        return [
-            least_of(
-                of_choice(stage, choice, mine)
-                for choice, mine in zip(choices, of_stage, strict=True)
-            )
-            for stage, of_stage in enumerate(self.bounds(candidate, bounds.seconds))
-        ]
+    def stage_added_s(
+        self,
+        candidate: Candidate,
+        stage: int,
+        choice: StageChoice,
+        bounds: Numbers,
+        capacity_bytes: int,
+        in_flight: int,
+    ) -> Floats:
+        """[A, B]: least seconds that recomputing adds to a stage with so many."""
+        flow = self.stage_flow(candidate, stage, choice.capped(in_flight))
+        return self.added_seconds(candidate, bounds, capacity_bytes, choice, flow)
 
     def hoped(self, candidate: Candidate) -> Numbers:
         """`HOPED`, or its equal that is at hand where no plan was left out."""

@@ -26,6 +26,7 @@ from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.next_fit import least_period
 from plimsoll_planner.search.numbers import FITTING, Numbers
 from plimsoll_planner.search.partition import Partition
+from plimsoll_planner.search.plan_caps import lowered
 from plimsoll_planner.search.plans_within import PlansWithin
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOptions
@@ -176,7 +177,7 @@ class TupleSearch(StageOptions):
         found = least_period(loads, links, most_s)
         if found is None:
             return None
-        return plans.found(found.cuts, below_s, found.in_flight)[0]
+        return plans.found(found.cuts, below_s, lowered(found.in_flight))[0]
 
     def longest_period(
         self, candidate: Candidate, links: list[Floats], step_s: float

@@ -4,7 +4,8 @@ In: the stages' seconds, k of each stage, M, a topology. Out: ends of the last b
 passes. Called by the schedule for plans with caps; the text of `schedules/one_f_one_b`
 has the plain order.
 
-Stage s runs k_s forward passes to warm up, and k never rises from stage to stage. In
+Stage s runs k_s forward passes to warm up, and k never rises from stage to stage; the
+walk knows nothing of sends that wait to be taken, and so of falls by more than one. In
 round m it runs backward pass m, then forward pass m + k_s, whose input the stage before
 made k_{s-1} - k_s rounds earlier. So between two rounds a link holds as many inputs as
 k falls by there. Rounds repeat themselves as those of the plain order do, once the ends

@@ -67,7 +67,7 @@ class PipelineSchedule(ABC):
     def caps(self, num_left: int, num_micro_batches: int) -> range:
         """Numbers in flight that a stage may be kept to, rising, k the last.
 
-        From stage to stage they must not rise. A rank holds the less, the fewer are in
+        Those of neighbours obey `can_follow`. A rank holds the less, the fewer are in
         flight.
         """
         k = self.in_flight(num_left, num_micro_batches)

@@ -92,13 +92,14 @@ def test_saturated_stages_have_no_more_in_flight(
 def caps_of(
     draw: st.DrawFn, schedule: PipelineSchedule, num_stages: int, num_micro_batches: int
 ) -> list[int]:
-    """Draw numbers in flight that do not rise from stage to stage, often the most."""
+    """Draw numbers in flight that follow one another, often the most."""
     caps: list[int] = []
-    for left in range(num_stages, 0, -1):
+    for left in range(1, num_stages + 1):
         allowed = schedule.caps(left, num_micro_batches)
-        most = min([*caps[-1:], allowed[-1]])
-        least = most if draw(st.booleans()) else allowed[0]
-        caps.append(draw(st.integers(min(least, most), most)))
+        least = max([*caps[:1], allowed[0]])
+        most = min([*(caps[0] + 1 for _ in caps[:1]), allowed[-1]])
+        least = most if draw(st.booleans()) else least
+        caps.insert(0, draw(st.integers(least, most)))
     return caps
 
 

@@ -33,13 +33,13 @@ class Pipeline:
 
     @cached_property
     def walks(self) -> dict[Vector, float]:
-        """Step with all numbers that fit and do not rise."""
+        """Step with all numbers that fit and follow one another."""
         link = Link(bandwidth_bytes_per_s=1.0)
         offer = an_offer(devices_per_node=8, link_in_node=link)
         placed = topology(offer, Mesh(pipeline=len(self.times)))
         found: dict[Vector, float] = {}
         for vector in itertools.product(*self.times):
-            if list(vector) == sorted(vector, reverse=True):
+            if all(k - j in {0, 1} for k, j in itertools.pairwise(vector)):
                 stages = [mine[k] for mine, k in zip(self.times, vector, strict=True)]
                 count = self.num_micro_batches
                 found[vector] = walk(OneFOneB(), stages, count, placed)

@@ -55,7 +55,7 @@ def test_the_best_of_all_numbers_is_found(steps: Steps, excess: list[int]) -> No
         for vector, more in zip(
             itertools.product(*caps), itertools.cycle(excess), strict=False
         )
-        if list(vector) == sorted(vector, reverse=True)
+        if all(k - j in {0, 1} for k, j in itertools.pairwise(vector))
     }
     fitting = [step_s for step_s in walks.values() if step_s < 99]
     search = search_of(steps, walks.__getitem__)

@@ -181,7 +181,11 @@ def test_a_level_that_the_engine_lacks_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("caps", "rule"),
-    [((1, 2), "do not rise"), ((2, 1, 1), "one for each of 2 stages")],
+    [
+        ((1, 2), "the same or one fewer"),
+        ((3, 1), "the same or one fewer"),
+        ((2, 1, 1), "one for each of 2 stages"),
+    ],
 )
 def test_numbers_in_flight_that_no_schedule_has(
     caps: tuple[int, ...], rule: str

@@ -153,6 +153,20 @@ TENSOR = Variant(tensor_degree=2)
             "2 micro-batches in flight on stage 1, after 1 on the stage before",
         ),
         (
+            {
+                "stages": (
+                    a_stage(0, 1, (0, 1), in_flight_cap=3),
+                    a_stage(1, 2, (2, 3), in_flight_cap=1),
+                    a_stage(2, 4, (4, 5)),
+                ),
+                "num_micro_batches": 4,
+                "global_batch_size": 8,
+                "micro_batch": 1,
+                "pods": SIX,
+            },
+            "stage 1, after 3 on the stage before.* runs 3 or one fewer there",
+        ),
+        (
             {"num_micro_batches": 1, "micro_batch": 4, "stages": None},
             "1 micro-batches on 2 stages",
         ),

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from plimsoll_planner.records.engine import OptimizerHome, Schedule, Sharding
+from plimsoll_planner.records.engine import (
+    OptimizerHome,
+    Schedule,
+    Sharding,
+    can_follow,
+)
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     ModelProfile,
@@ -143,7 +148,7 @@ def check_engine(plan: HybridPlan) -> None:
 
 
 def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
-    """Refuse a cap that the schedule would break, or that the stage before overruns."""
+    """Refuse a cap that the schedule would break, or that waits for ever."""
     cap, plain = stage.in_flight_cap, plain_in_flight(plan, place)
     if cap > plain:
         raise cannot_run(
@@ -151,11 +156,11 @@ def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
             f"at most the {plain} of plain {plan.schedule}",
         )
     before = plan.stages[place - 1].in_flight_cap if place else cap
-    if cap > before:
+    if not can_follow(cap, before):
         raise cannot_run(
             f"{cap} micro-batches in flight on stage {place}, after {before} on the "
             "stage before",
-            f"at most {before} there",
+            f"{before} or one fewer there",
         )
 
 
