@@ -2,14 +2,16 @@
 
 Bars: a chain of 34 layers with every count up to 16 within 1 s, one of 96 layers with
 every count up to 64 and one of 100 layers with every count up to 512 within 10 s, all
-on two cores, with equal blocks and with blocks that all differ; 256 different layers on
-up to 64 GPUs, 1,000 into 64 stages, 2,000 offers, and batches of 720,720 and 10^6
-within 60 s; the search imports within 0.1 s beyond numpy. The memory of the devices is
-chosen so that the model needs a pipeline.
+on two cores, with equal blocks and with blocks that all differ, with and without room
+for the optimizer in the host's memory; 256 different layers on up to 64 GPUs, 1,000
+into 64 stages, 2,000 offers, and batches of 720,720 and 10^6 within 60 s; the search
+imports within 0.1 s beyond numpy. The memory of the devices is chosen so that the model
+needs a pipeline.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -118,8 +120,11 @@ def varied(block: Layer, rng: random.Random) -> Layer:
     )
 
 
-def question(size: Size, *, distinct: bool) -> Problem:
-    """Ask for the fewest devices; offers are of 20 products on nodes of four sizes."""
+def question(size: Size, *, distinct: bool, hosted: bool = False) -> Problem:
+    """Ask for the fewest devices; offers are of 20 products on nodes of four sizes.
+
+    If `hosted`, a node has room for the optimizer of all its devices.
+    """
     offers = tuple(
         an_offer(
             name=f"offer-{place}",
@@ -127,6 +132,8 @@ def question(size: Size, *, distinct: bool) -> Problem:
             devices_per_node=8 >> place // 20 % 4,
             price_per_node_hour=Decimal(8 + place % 97),
             link_between_nodes=Link(bandwidth_bytes_per_s=50e9, latency_s=1e-5),
+            host_memory_bytes=2**38 if hosted else None,
+            link_to_host=Link(bandwidth_bytes_per_s=25e9) if hosted else None,
         )
         for place in range(size.num_offers)
     )
@@ -181,8 +188,16 @@ class Size:
     runs: int
     is_distinct: tuple[bool, ...] = (False, True)
     """Whether all blocks differ; both are timed in turn."""
+    is_hosted: tuple[bool, ...] = (False,)
+    """Whether the optimizer may be on the host; timed in turn as well."""
     num_stages: int | None = None
     num_offers: int = 1
+
+    def variants(self) -> Iterator[tuple[str, Problem]]:
+        """Yield all questions, each with its text."""
+        for distinct, hosted in itertools.product(self.is_distinct, self.is_hosted):
+            text = self.text(distinct=distinct) + (", or on the host" if hosted else "")
+            yield text, question(self, distinct=distinct, hosted=hosted)
 
     def text(self, *, distinct: bool) -> str:
         """The question in a few words."""
@@ -216,12 +231,31 @@ MANY_TUPLES = Size(
     is_distinct=(False,),
 )
 """173,094 of them; with 2,560 MiB no plan fits, and what would do is looked for."""
+BOTH = (False, True)
+SMALL = Size(
+    num_blocks=32,
+    memory_mib=4096,
+    max_gpus=16,
+    batch=32,
+    bar_s=1.0,
+    runs=5,
+    is_hosted=BOTH,
+)
+LARGE = Size(
+    num_blocks=98,
+    memory_mib=6144,
+    max_gpus=512,
+    batch=1024,
+    bar_s=10.0,
+    runs=3,
+    is_hosted=BOTH,
+)
 SIZES = (
-    Size(num_blocks=32, memory_mib=4096, max_gpus=16, batch=32, bar_s=1.0, runs=5),
-    Size(num_blocks=32, memory_mib=2304, max_gpus=16, batch=32, bar_s=1.0, runs=5),
-    Size(num_blocks=98, memory_mib=6144, max_gpus=512, batch=1024, bar_s=10.0, runs=3),
-    Size(num_blocks=98, memory_mib=2560, max_gpus=512, batch=1024, bar_s=10.0, runs=3),
-    Size(num_blocks=94, memory_mib=2560, max_gpus=64, batch=128, bar_s=10.0, runs=3),
+    SMALL,
+    replace(SMALL, memory_mib=2304),
+    LARGE,
+    replace(LARGE, memory_mib=2560),
+    replace(LARGE, num_blocks=94, memory_mib=2560, max_gpus=64, batch=128),
     Size(
         num_blocks=254,
         memory_mib=8192,
@@ -250,13 +284,13 @@ SIZES = (
 
 
 def measured(size: Size) -> Iterator[Measurement]:
-    """Yield one question with equal and with different blocks, timed in turn."""
-    problems = [question(size, distinct=distinct) for distinct in size.is_distinct]
-    functions = [partial(solve, problem) for problem in problems]
+    """Yield one question in all its variants, timed in turn."""
+    variants = list(size.variants())
+    functions = [partial(solve, problem) for _, problem in variants]
     every = seconds_of(*functions, runs=size.runs, warm_up=0)
-    for distinct, problem, times in zip(size.is_distinct, problems, every, strict=True):
+    for (text, problem), times in zip(variants, every, strict=True):
         yield Measurement(
-            name=f"{size.text(distinct=distinct)}: {answered(problem)}",
+            name=f"{text}: {answered(problem)}",
             runs=times,
             unit="s",
             goal=Goal(at_most=size.bar_s),

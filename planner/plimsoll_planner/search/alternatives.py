@@ -3,7 +3,7 @@
 In: the plans that the search walked, and a few more. Out: at most `MOST` of them.
 Called by `answer`. Compared are GPUs, peak, throughput and price; the plans asked for
 besides those already found (the fewest GPUs at any speed, the best rate per GPU) are
-the best rates of twice, four times, ... the chosen count, and the plan of the least
+the best rates of counts up to the most (`counts_above`), and the plan of the least
 memory at the floor of the chosen count.
 """
 
@@ -28,10 +28,8 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
         replace(found, candidate=cheapest[explorer.search.alike(found.candidate)])
         for found in explorer.search.fastest_of.values()
     ]
-    count = chosen.candidate.num_gpus
-    most_gpus = explorer.problem.limits.max_gpus
-    while count < most_gpus:
-        count = min(count * 2, most_gpus)
+    fewest, most_gpus = chosen.candidate.num_gpus, explorer.problem.limits.max_gpus
+    for count in counts_above(fewest, most_gpus):
         most = explorer.best_rate(c for c in explorer.open if c.num_gpus == count)
         pool.extend([most] if most else [])
     needed = floor.expected(chosen.candidate.num_gpus)
@@ -50,6 +48,17 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
             taken.append(mine)
             front.append(found)
     return spread(front)
+
+
+def counts_above(fewest: int, most: int) -> list[int]:
+    """Twice, four times, ... a count, up to the most.
+
+    Where these are more than can be shown, in larger steps: four, 16, ... times it.
+    """
+    num_doublings = math.ceil(math.log2(most / fewest))
+    doublings_each = max(1, math.ceil(num_doublings / MOST))
+    steps = range(doublings_each, num_doublings + doublings_each, doublings_each)
+    return [min(fewest * 2**step, most) for step in steps]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,6 +34,7 @@ from plimsoll_planner.records.problem import (
     Problem,
 )
 from plimsoll_planner.records.solution import LEAST_GAP, Termination
+from plimsoll_planner.search.alternatives import counts_above
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.text.explain import counted, ending_text, explain
 from plimsoll_planner.text.headline import headline_text
@@ -501,3 +502,19 @@ def test_ranks_that_share_cores_are_slower() -> None:
     assert free.plan.samples_per_s is not None
     assert shared.plan.samples_per_s is not None
     assert shared.plan.samples_per_s < free.plan.samples_per_s
+
+
+@pytest.mark.parametrize(
+    ("fewest", "most", "counts"),
+    [
+        (2, 2, []),
+        (5, 7, [7]),
+        (3, 64, [6, 12, 24, 48, 64]),
+        (9, 512, [36, 144, 512]),
+    ],
+)
+def test_larger_counts_are_no_more_than_can_be_shown(
+    fewest: int, most: int, counts: list[int]
+) -> None:
+    """Doubled, or in larger steps, and the most of all."""
+    assert counts_above(fewest, most) == counts
