@@ -24,7 +24,7 @@ from plimsoll_planner.units import product_name
 LOCAL_NAME = "this machine"
 NVIDIA_SMI = (
     "nvidia-smi",
-    "--query-gpu=name,memory.total",
+    "--query-gpu=name,memory.total,pcie.link.gen.max,pcie.link.width.max",
     "--format=csv,noheader,nounits",
 )
 NVIDIA_SMI_TIMEOUT_S = 20.0
@@ -41,6 +41,11 @@ CGROUP_MEMORY = (
 """Limit and use of a container's memory, version 2 and 1; "max" is no limit."""
 MEMINFO = Path("/proc/meminfo")
 MIB = 2**20
+PCIE_BYTES_PER_S = {3: 1e9, 4: 2e9, 5: 4e9, 6: 8e9}
+"""Of a lane in each direction, by generation: 8, 16, 32, 64 GT/s of a bit each."""
+PCIE_EFFICIENCY = 0.8
+"""Part of it that copies of pinned memory reach: encoding, headers, acknowledgements.
+About 25 of 32 GB/s on an A100 and 55 of 64 GB/s on an H100."""
 CROWDED_SLOWDOWN = 1.15
 """Of emulated devices that take turns. Four processes that train on two cores against
 two (torch 2.15): 1.17 and 1.08 on shapes of GPT-2 and Llama, 1.06 on an MLP chain;
@@ -112,17 +117,25 @@ def run_nvidia_smi() -> str:
 
 
 def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
-    """Turn lines such as `NVIDIA H200, 143771` (MiB) into one offer for each product.
+    """Turn lines such as `NVIDIA H200, 143771, 5, 16` into an offer for each product.
+
+    They state MiB, and generation and lanes of PCI Express; in a virtual machine these
+    may be missing, and then the link to the host is not known.
 
     Raises:
-        InventoryError: a line is no such pair.
+        InventoryError: a line is no such list.
     """
-    devices: Counter[tuple[str, int]] = Counter()
+    devices: Counter[tuple[str, int, Link | None]] = Counter()
     for line in text.splitlines():
-        product, _, mib = line.rpartition(",")
-        if not product or not mib.strip().isdecimal():
-            raise InventoryError(f"nvidia-smi: not a product and its MiB: {line!r}")
-        devices[product_name(product), int(mib)] += 1
+        match [part.strip() for part in line.rsplit(",", 3)]:
+            case [product, mib, generation, lanes] if product and mib.isdecimal():
+                link = pcie_link(generation, lanes)
+                devices[product_name(product), int(mib), link] += 1
+            case _:
+                raise InventoryError(
+                    "nvidia-smi: not a product, its MiB, and generation and lanes of "
+                    f"its PCI Express: {line!r}"
+                )
     return tuple(
         Offer(
             name=LOCAL_NAME,
@@ -132,9 +145,18 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
             device_memory_bytes=mib * MIB,
             devices_per_node=count,
             nodes_available=1,
+            link_to_host=link,
         )
-        for (product, mib), count in devices.items()
+        for (product, mib, link), count in devices.items()
     )
+
+
+def pcie_link(generation: str, lanes: str) -> Link | None:
+    """Link of a device to its host; None where it is not stated, or older."""
+    if not (generation.isdecimal() and lanes.isdecimal()):
+        return None
+    most = PCIE_BYTES_PER_S.get(int(generation), 0.0) * int(lanes)
+    return Link(bandwidth_bytes_per_s=PCIE_EFFICIENCY * most) if most else None
 
 
 def available_bytes(meminfo: str) -> int:

@@ -20,6 +20,7 @@ from plimsoll_operator.nodes.this_machine import (
     share,
 )
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import Link
 
 MIB = 2**20
 
@@ -87,17 +88,24 @@ def test_too_little_memory_is_said_in_words() -> None:
 
 
 def test_cuda_devices_are_grouped_by_product_and_memory(path: Path) -> None:
-    """Two equal cards and another one are two offers."""
-    driver(
-        path, 'printf "NVIDIA H200, 143771\\nNVIDIA H200, 143771\\nNVIDIA L4, 23034\\n"'
-    )
+    """Two equal cards and another one are two offers; each has its link to the host."""
+    large, small = "NVIDIA H200, 143771, 5, 16", "NVIDIA L4, 23034, 4, 8"
+    driver(path, f'printf "{large}\\n{large}\\n{small}\\n"')
     first, second = cuda_offers()
     assert (first.device_product, first.devices_per_node) == ("NVIDIA-H200", 2)
     assert first.device_memory_bytes == 143771 * MIB
     assert (second.device_product, second.devices_per_node) == ("NVIDIA-L4", 1)
     assert first.device_kind is second.device_kind is DeviceKind.CUDA
     assert first.host_memory_bytes == second.host_memory_bytes == host_bytes()
-    assert first.link_to_host is None
+    assert first.link_to_host == Link(bandwidth_bytes_per_s=51.2e9)
+    assert second.link_to_host == Link(bandwidth_bytes_per_s=12.8e9)
+
+
+@pytest.mark.parametrize("link", ["[N/A], [N/A]", "2, 16", "5, 0"])
+def test_a_link_that_is_not_stated_is_not_guessed(link: str) -> None:
+    """As in a virtual machine; the device itself is offered."""
+    [offer] = parse_nvidia_smi(f"NVIDIA H200, 143771, {link}")
+    assert (offer.devices_per_node, offer.link_to_host) == (1, None)
 
 
 def test_a_broken_driver_is_not_taken_for_none(path: Path) -> None:
@@ -119,7 +127,7 @@ def test_a_driver_without_devices_is_no_error(path: Path) -> None:
 def test_odd_bytes_of_a_driver_are_shown(path: Path) -> None:
     """What is no text is quoted in the error, not a traceback."""
     driver(path, "printf '\\377\\n'")
-    with pytest.raises(InventoryError, match="not a product and its MiB"):
+    with pytest.raises(InventoryError, match="not a product, its MiB"):
         cuda_offers()
 
 
@@ -135,10 +143,12 @@ def test_a_driver_that_hangs_is_given_up(
         cuda_offers()
 
 
-@pytest.mark.parametrize("line", ["NVIDIA H200", "NVIDIA H200, [N/A]", ", 5", "a, -5"])
+@pytest.mark.parametrize(
+    "line", ["NVIDIA H200", "NVIDIA H200, [N/A], 5, 16", ", 5, 5, 16", "a, -5, 5, 16"]
+)
 def test_an_odd_line_is_quoted(line: str) -> None:
     """What cannot be read is shown, not guessed."""
-    with pytest.raises(InventoryError, match="not a product and its MiB"):
+    with pytest.raises(InventoryError, match="not a product, its MiB"):
         parse_nvidia_smi(line)
 
 
