@@ -87,6 +87,12 @@ RELEASE = re.compile(
 ENGINES = {engine.engine: engine for engine in (PLIMSOLL,)}
 
 
+def release_of(version: str) -> Release | None:
+    """Major and minor of a version such as 2.15.0+cu132, None if it has none."""
+    found = RELEASE.match(version)
+    return found and (int(found[1]), int(found[2]))
+
+
 def engine_named(name: str, torch_version: str) -> EngineTraits:
     """Traits of an engine on a release of torch.
 

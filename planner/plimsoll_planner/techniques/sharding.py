@@ -42,13 +42,16 @@ from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.techniques import state_on_host
-from plimsoll_planner.techniques.technique import Chains, Choice, Technique
+from plimsoll_planner.techniques.technique import (
+    SCALARS_BYTES,
+    Chains,
+    Choice,
+    Technique,
+)
 from plimsoll_planner.timing.stage_runs import EndSeconds
 
 VECTOR = 16
 """Numbers that each parameter, and each replica's part, is a multiple of."""
-SCALARS_BYTES = 512
-"""Of what a step takes once, such as norms: at most, besides what its numbers take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,13 @@ from plimsoll_planner.records.model_profile import NUMBER_BYTES
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
-from plimsoll_planner.techniques.technique import Chains, Choice, Technique
+from plimsoll_planner.techniques.technique import (
+    SCALARS_BYTES,
+    Chains,
+    Choice,
+    Technique,
+)
 from plimsoll_planner.timing.stage_runs import EndSeconds
-
-SCALARS_BYTES = 512
-"""On the device in a step: norms, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from plimsoll_planner.timing.stage_runs import EndSeconds
 
 Chains = Sequence[ChainBytes]
 """Bytes of the layers, one for each bound; their state is that of every micro-batch."""
+SCALARS_BYTES = 512
+"""Of what an optimizer's step or a norm takes once, at most, whatever its numbers."""
 
 
 @dataclass(frozen=True, slots=True)

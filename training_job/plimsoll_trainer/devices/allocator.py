@@ -11,8 +11,9 @@ round only small blocks.
 from __future__ import annotations
 
 import importlib.metadata
-import re
 from collections.abc import Mapping
+
+from plimsoll_planner.engines import release_of
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Today's name and the earlier one."""
@@ -34,8 +35,8 @@ def allocator_environment(
     if any(name in environment for name in VARIABLES):
         return {}
     version = torch_version or importlib.metadata.version("torch")
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found and (int(found[1]), int(found[2])) >= FIRST_WITH_EXACT_PINS:
+    release = release_of(version)
+    if release is not None and release >= FIRST_WITH_EXACT_PINS:
         return {VARIABLES[0]: f"{SETTING},{EXACT_PINS}"}
     return {VARIABLES[0]: SETTING}
 

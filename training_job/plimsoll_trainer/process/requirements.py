@@ -8,17 +8,15 @@ a torch that is too old to be used costs no import. The oldest Python is checked
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 
-from plimsoll_planner.engines import OLDEST_TORCH, Release, dotted
+from plimsoll_planner.engines import OLDEST_TORCH, Release, dotted, release_of
 from plimsoll_trainer.errors import IncompatibleError
 from plimsoll_trainer.user_code.fingerprint import installed_version
 
 OLDEST: dict[str, Release] = {"torch": OLDEST_TORCH, "numpy": (2, 1)}
 """The oldest release of each package that is tested; pyproject.toml has the same."""
-RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 def require_supported(
@@ -34,8 +32,8 @@ def require_supported(
     """
     for package, oldest in OLDEST.items():
         found = version_of(package)
-        release = RELEASE.match(found or "")
-        if release and (int(release[1]), int(release[2])) >= oldest:
+        release = release_of(found or "")
+        if release is not None and release >= oldest:
             continue
         has = f"has {package} {found}" if found else f"has no {package}"
         raise IncompatibleError(
