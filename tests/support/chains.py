@@ -69,6 +69,20 @@ class Layer:
     traffic: float = 0.0
 
 
+def of_adam(numbers: int, **fields: Any) -> Layer:
+    """Layer of so many numbers in fp32, with Adam's two numbers each and its count."""
+    return Layer(
+        parameters=4 * numbers,
+        gradients=4 * numbers,
+        optimizer=8 * numbers + 4,
+        optimizer_transient=4 * numbers,
+        numbers=numbers,
+        optimizer_of_number=8,
+        transient_of_number=4,
+        **fields,
+    )
+
+
 def full_flow(in_flight: int) -> Flow:
     """Micro-batches of one sample, all of them in flight at once."""
     return Flow(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,27 +20,10 @@ from plimsoll_planner.search.answer import solve
 from plimsoll_planner.techniques import absent, stage_choices
 from plimsoll_planner.techniques.sharding import DividedOptimizer
 from tests.support.builders import a_problem, a_recipe, an_offer
-from tests.support.chains import Layer, chain_profile
+from tests.support.chains import Layer, chain_profile, of_adam
 from tests.support.questions import a_device, a_question
 
-LONG = Layer(
-    parameters=4 * 1008,
-    gradients=4 * 1008,
-    optimizer=8 * 1008 + 4,
-    optimizer_transient=4 * 1008,
-    numbers=1008,
-    optimizer_of_number=8,
-    transient_of_number=4,
-)
-"""Adam on 1,008 = 63 * 16 numbers in fp32, with a count of steps."""
-SHORT = replace(
-    LONG,
-    parameters=4 * 48,
-    gradients=4 * 48,
-    optimizer=8 * 48 + 4,
-    optimizer_transient=4 * 48,
-    numbers=48,
-)
+LONG, SHORT = of_adam(63 * 16), of_adam(48)
 
 
 def a_chain(*layers: Layer, bound: Bound = Bound.EXPECTED) -> ChainBytes:

@@ -25,21 +25,10 @@ from plimsoll_planner.techniques.sharding import DividedOptimizer
 from plimsoll_planner.techniques.state_on_host import OnHost
 from plimsoll_planner.timing.stage_runs import EndSeconds
 from tests.support.builders import a_recipe, an_engine
-from tests.support.chains import Activation, Layer, chain_profile
+from tests.support.chains import Activation, Layer, chain_profile, of_adam
 from tests.support.questions import a_device, a_question
 
-LAYER = Layer(
-    parameters=4 * 1024,
-    gradients=4 * 1024,
-    optimizer=8 * 1024 + 4,
-    optimizer_transient=4 * 1024,
-    numbers=1024,
-    optimizer_of_number=8,
-    transient_of_number=4,
-    step_s=1.0,
-    host_step_s=4.0,
-)
-"""Adam on 1,024 numbers in fp32, with a count of steps."""
+LAYER = of_adam(1024, step_s=1.0, host_step_s=4.0)
 FP32 = a_recipe(precision=Precision.FP32)
 IN_FP32 = OnHost(copied_bytes(FP32), sums_are_widest=True)
 LINK = Link(bandwidth_bytes_per_s=1024.0)
