@@ -71,6 +71,7 @@ from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
 from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
+    NO_NODE,
     Ground,
     Options,
     extended,
@@ -143,6 +144,7 @@ def build_options(
     *,
     starts: Ints | None = None,
     is_lower: bool = False,
+    at_any_speed: bool = False,
     most: int | None = None,
 ) -> OptionArrays:
     """Options of every run.
@@ -154,15 +156,16 @@ def build_options(
     Args:
         chain: the bytes.
         holdings: what the engine holds.
-        recompute_s: seconds that recomputing adds, for each layer; None where only the
-            least memory is asked, which needs far fewer options.
+        recompute_s: seconds that recomputing adds, by layer; None: `at_any_speed`.
         starts: the layers that a stage may begin with, 0 first; None: all.
         is_lower: the options serve to prove that something fails; see `pruning`.
+        at_any_speed: only the least memory is asked, which needs far fewer options.
         most: options for each run and first choice; None: `most_options`, and as many
             as runs of equal layers need if a stage may begin with any layer.
     """
     if starts is None:
         starts = np.arange(chain.num_layers)
+    at_any_speed = at_any_speed or recompute_s is None
     on = ground(chain, holdings, recompute_s, starts)
     limit = most_options(len(starts)) if most is None else most
     spares = most is None and len(starts) == chain.num_layers
@@ -177,7 +180,7 @@ def build_options(
             first_node = num_nodes - len(behind.end)
             options = joined([options, extended(on, layer, behind, first_node)])
         # [2] best
-        if recompute_s is None:
+        if at_any_speed:
             options = least_memory(options)
         else:
             options = undominated(options, pruned)
@@ -187,11 +190,34 @@ def build_options(
         if crowded.any():
             pruned = pruned.copy()
             pruned[options.end[crowded]] = True
-            by = options.saved if recompute_s is None else options.seconds
+            by = options.saved if at_any_speed else options.seconds
             options = thinned(options, by, crowded, limit, merge=is_lower)
         rows.append(Row(layer=layer, options=options, pruned=pruned))
         num_nodes += len(options.end)
     return gathered(rows, on)
+
+
+def with_others(one: OptionArrays, other: OptionArrays) -> OptionArrays:
+    """Options of both, of the same runs; what was pruned of `one` stays so."""
+
+    def beside(name: str) -> Any:
+        return np.concatenate([getattr(one, name), getattr(other, name)], axis=2)
+
+    first_node, seconds = len(one.way), beside("seconds")
+    behind = np.where(other.behind == NO_NODE, NO_NODE, other.behind + first_node)
+    return replace(
+        one,
+        saved=beside("saved"),
+        peak=beside("peak"),
+        seconds=seconds,
+        num_recomputed=beside("num_recomputed"),
+        node=np.concatenate([one.node, other.node + first_node], axis=2),
+        way=np.concatenate([one.way, other.way]),
+        behind=np.concatenate([one.behind, behind.astype(np.int32)]),
+        fastest=seconds.argmin(axis=2),
+        least_saved=np.minimum(one.least_saved, other.least_saved),
+        least_peak=np.minimum(one.least_peak, other.least_peak),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,11 @@ from plimsoll_planner.memory.chain_bytes import (
     with_outputs_held_once,
 )
 from plimsoll_planner.memory.engine_holdings import holding_factors
-from plimsoll_planner.memory.option_arrays import OptionArrays, build_options
+from plimsoll_planner.memory.option_arrays import (
+    OptionArrays,
+    build_options,
+    with_others,
+)
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import divisors
@@ -291,18 +295,24 @@ class CostTables:
         merge: bool,
         micro_batch: int,
     ) -> OptionArrays:
-        """Options with the seconds that recomputing adds; `merge` as in `Numbers`."""
+        """Options with the seconds that recomputing adds; `merge` as in `Numbers`.
+
+        Where some were pruned, those of the least memory are among them all the same.
+        """
         key = (self.clock(offer), bytes_bound, seconds_bound, merge, micro_batch)
         if key not in self._options:
-            self._options[key] = self._built(
-                build_options(
-                    self.bytes(bytes_bound, micro_batch),
-                    self.holdings,
-                    self.seconds(offer, seconds_bound, micro_batch).recompute,
-                    starts=self.starts,
-                    is_lower=merge,
-                )
+            build = partial(
+                build_options,
+                self.bytes(bytes_bound, micro_batch),
+                self.holdings,
+                self.seconds(offer, seconds_bound, micro_batch).recompute,
+                starts=self.starts,
+                is_lower=merge,
             )
+            found = build()
+            if found.pruned.any() and not merge:
+                found = with_others(found, build(at_any_speed=True))
+            self._options[key] = self._built(found)
             self._forget_options()
         self._options.move_to_end(key)
         return self._options[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import build_options
+from plimsoll_planner.memory.option_arrays import build_options, with_others
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.stage_peaks import (
     least_peaks,
@@ -32,7 +33,10 @@ DIFFERENT = st.lists(LAYERS, min_size=4, max_size=8)
 def test_pruned_options_bound_the_exact_ones_from_both_sides(
     layers: list[Layer], in_flight: int, slack: int
 ) -> None:
-    """Merged ones are never above, dropped ones never below, and those are real."""
+    """Merged ones are never above, dropped ones never below, and those are real.
+
+    With the options of the least memory beside them, that is the exact one.
+    """
     chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
     added = np.array([layer.recompute_s for layer in layers])
     flow = full_flow(in_flight)
@@ -43,20 +47,31 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
     assert not exact.pruned.any()
     assert merged.peak.shape[2] <= 4
     assert dropped.peak.shape[2] <= 4
+    least = build_options(chain, HELD, added, at_any_speed=True)
+    joint = with_others(dropped, least)
     peaks = least_peaks(stages, exact, flow)
     assert (least_peaks(stages, merged, flow) <= peaks).all()
     assert (least_peaks(stages, dropped, flow) >= peaks).all()
+    assert (least_peaks(stages, joint, flow) == peaks).all()
     capacity = int(peaks[0, len(layers)]) + slack
     quickest = least_seconds(stages, exact, flow, capacity)
     assert (least_seconds(stages, merged, flow, capacity) <= quickest).all()
-    assert (least_seconds(stages, dropped, flow, capacity) >= quickest).all()
+    seconds = least_seconds(stages, dropped, flow, capacity)
+    assert (seconds >= quickest).all()
+    with_least = least_seconds(stages, joint, flow, capacity)
+    assert ((quickest <= with_least) & (with_least <= seconds)).all()
     for run in itertools.combinations(range(len(layers) + 1), 2):
-        found = peaks_of_run(stages, dropped, flow, *run)
-        for place in np.flatnonzero(dropped.peak[run] < LARGEST_BYTES):
+        found = peaks_of_run(stages, joint, flow, *run)
+        for place in np.flatnonzero(joint.peak[run] < LARGEST_BYTES):
+            recomputed = joint.recomputed(*run, int(place))
+            assert joint.num_recomputed[run][place] == len(recomputed)
+            assert joint.seconds[run][place] == pytest.approx(
+                added[list(recomputed)].sum()
+            )
             load = StageLoad(
                 first=run[0],
                 end=run[1],
-                recomputed=frozenset(dropped.recomputed(*run, int(place))),
+                recomputed=frozenset(recomputed),
                 flow=Flow(
                     in_flight=in_flight,
                     num_micro_batches=in_flight,
