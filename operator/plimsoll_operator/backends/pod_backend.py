@@ -20,7 +20,12 @@ from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest
 from plimsoll_operator.backends.workloads import WorkloadObserver
 from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Object
-from plimsoll_operator.nodes.host_memory import raised, raised_text, with_predicted
+from plimsoll_operator.nodes.host_memory import (
+    predicted_bytes,
+    raised_text,
+    short_text,
+    with_memory,
+)
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
 from plimsoll_operator.objects.manifests import (
@@ -162,8 +167,6 @@ class PodBackend:
         launch, trains = self.spec.launch, request.task.child_kind is TaskKind.TRAIN
         plan, per_gpu = request.devices, launch.per_gpu
         num_gpus, affinity = needs_of(plan)
-        if isinstance(plan, HybridPlan):
-            per_gpu = with_predicted(per_gpu, plan.pods)
         parts = PodParts(
             task=request.task,
             labels=labels_of(self.plan.owner, request.task.child_kind),
@@ -177,13 +180,16 @@ class PodBackend:
         )
         users = json.loads(self.spec.template)
         made = pod_template(users, parts, self.release)
-        factor, pod = request.memory_factor, made["spec"]
-        if factor == 1 or not isinstance(plan, HybridPlan):
+        if not isinstance(plan, HybridPlan):
             return made, ""
-        nodes = await self.machines.nodes()
-        more = raised(per_gpu, factor, plan.pods, pod, nodes)
-        again = pod_template(users, replace(parts, per_gpu=more), self.release)
-        return again, "" if again["spec"] == pod else raised_text(per_gpu, more)
+        needed, nodes = predicted_bytes(plan.pods), await self.machines.nodes()
+        of_nodes = plan.pods, made["spec"], nodes
+        first = with_memory(per_gpu, needed, *of_nodes)
+        more = with_memory(first, first.memory_bytes * request.memory_factor, *of_nodes)
+        asked = pod_template(users, replace(parts, per_gpu=more), self.release)
+        if more == first:
+            return asked, short_text(first, needed)
+        return asked, raised_text(first, more)
 
 
 def needs_of(devices: Offer | HybridPlan | None) -> tuple[int, Object | None]:

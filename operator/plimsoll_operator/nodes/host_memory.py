@@ -7,8 +7,8 @@ started. One that asks for more than its nodes have would wait for ever, so each
 must have its place:
 
     a node's places    as many as its GPUs are enough for
-    room of a place    an equal part of its memory, less an eighth for what runs on
-                       every node, and less what other containers of the pod ask for
+    room of a place    an equal part of its host memory (`host_bytes_of`), less what
+                       other containers of the pod ask for
     bound              the smallest room of the largest places, one for each pod
 
 Whoever uses a node now counts for nothing, as with GPUs. Where there are fewer places
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.api.spec import PerGPU
@@ -35,36 +35,30 @@ from plimsoll_operator.nodes.inventory import (
 )
 from plimsoll_planner.records.plan import PodShape
 
-RESERVED_SHARE: Final = 8
-"""One part of so many of a node's memory is left to the agents that run on each."""
 
-
-def with_predicted(per_gpu: PerGPU, pods: PodShape) -> PerGPU:
-    """Resources of each GPU with at least the memory that a plan predicts.
+def predicted_bytes(pods: PodShape) -> int:
+    """Memory beside each GPU that a plan predicts.
 
     What an entry point keeps, such as data, is not predicted.
     """
-    predicted = -(-pods.host_memory_bytes_per_pod // pods.gpus_per_pod)
-    if per_gpu.memory_bytes >= predicted:
-        return per_gpu
-    return replace(per_gpu, memory=f"{-(-predicted // MIB)}Mi")
+    return -(-pods.host_memory_bytes_per_pod // pods.gpus_per_pod)
 
 
-def raised(
+def with_memory(
     per_gpu: PerGPU,
-    factor: int,
+    needed_bytes: int,
     pods: PodShape,
     pod: Mapping[str, Any],
     nodes: Iterable[Object],
 ) -> PerGPU:
-    """Resources of each GPU with `factor` times the memory, as far as there is room.
+    """Resources of each GPU with so much memory, as far as there is room.
 
     Never less than the spec asks for; `pod` is the spec rendered with that.
     """
     rooms = sorted(rooms_of(pods, pod, nodes), reverse=True)[: pods.num_pods]
     stated = per_gpu.memory_bytes
-    most = rooms[-1] // pods.gpus_per_pod if rooms else stated * factor
-    wanted = min(stated * factor, most) // MIB
+    most = rooms[-1] // pods.gpus_per_pod if rooms else needed_bytes
+    wanted = min(-(-needed_bytes // MIB), most // MIB)
     return replace(per_gpu, memory=f"{wanted}Mi") if wanted * MIB > stated else per_gpu
 
 
@@ -73,6 +67,16 @@ def raised_text(stated: PerGPU, raised_to: PerGPU) -> str:
     return (
         f"with {raised_to.memory} of memory for each GPU: {stated.memory} were too "
         "little before"
+    )
+
+
+def short_text(asked: PerGPU, needed_bytes: int) -> str:
+    """A note for people where nodes have less than a plan predicts, else nothing."""
+    if asked.memory_bytes >= needed_bytes:
+        return ""
+    return (
+        f"with {asked.memory} of memory for each GPU, as much as nodes have room for: "
+        f"the plan predicts {-(-needed_bytes // MIB)}Mi"
     )
 
 
@@ -85,9 +89,7 @@ def rooms_of(
         num_places = num_devices_of(node, "allocatable") // pods.gpus_per_pod
         tolerations = pod.get("tolerations") or ()
         if num_places and admits(pod, node) and not reason_of_state(node, tolerations):
-            memory = host_bytes_of(node)
-            usable = memory - memory // RESERVED_SHARE
-            yield from [usable // num_places - others] * num_places
+            yield from [host_bytes_of(node) // num_places - others] * num_places
 
 
 def containers_beside(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

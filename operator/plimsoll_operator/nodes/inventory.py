@@ -4,8 +4,8 @@ In: nodes as the API server lists them, and the tolerations of a plan's template
 one `Offer` for all nodes that are alike, and each node with GPUs that is left out, with
 the reason. Called where a plan is observed that names no table of offers. A node counts
 with all its healthy GPUs, whoever uses them now: waiting for them is the scheduler's
-business; what is allocatable of its memory is its host memory. Rates, prices and links
-stand in no label and are left open.
+business. Its host memory is seven eighths of what is allocatable of it. Rates, prices
+and links stand in no label and are left open.
 
     labels of a node                        what becomes of it
     ---------------------------------------------------------------------------------
@@ -45,6 +45,8 @@ MOST_DEVICES: Final = 1024
 MOST_DEVICE_MIB: Final = LARGEST_DEVICE_BYTES // MIB
 """Above it a label is a mistake."""
 SLICE: Final = "-MIG-"
+RESERVED_SHARE: Final = 8
+"""One part of so many of a node's memory is left to the agents that run on each."""
 CORES: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?|[0-9]{1,9}m")
 READ: Final = (
     EMULATED_DEVICE_LABEL,
@@ -286,8 +288,9 @@ def pool_of(node: Object) -> Pool:
 
 
 def host_bytes_of(node: Object) -> int:
-    """Bytes of a node's memory that pods can have, 0 where it states no amount."""
-    return amount(resources_of(node, "allocatable").get("memory"))
+    """Bytes of a node's memory that ranks can have, 0 where it states no amount."""
+    allocatable = amount(resources_of(node, "allocatable").get("memory"))
+    return allocatable - allocatable // RESERVED_SHARE
 
 
 def offers_of(pools: Mapping[Pool, Sequence[int]]) -> tuple[Offer, ...]:

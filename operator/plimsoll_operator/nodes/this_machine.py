@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +44,8 @@ MIB = 2**20
 PCIE_BYTES_PER_S = {3: 1e9, 4: 2e9, 5: 4e9, 6: 8e9}
 """Of a lane in each direction, by generation: 8, 16, 32, 64 GT/s of a bit each."""
 PCIE_EFFICIENCY = 0.8
-"""Part of it that copies of pinned memory reach: encoding, headers, acknowledgements.
-About 25 of 32 GB/s on an A100 and 55 of 64 GB/s on an H100."""
+"""Part of it that is left to copies of pinned memory after encoding, headers and
+acknowledgements; assumed."""
 CROWDED_SLOWDOWN = 1.15
 """Of emulated devices that take turns. Four processes that train on two cores against
 two (torch 2.15): 1.17 and 1.08 on shapes of GPT-2 and Llama, 1.06 on an MLP chain;
@@ -120,17 +120,18 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
     """Turn lines such as `NVIDIA H200, 143771, 5, 16` into an offer for each product.
 
     They state MiB, and generation and lanes of PCI Express; in a virtual machine these
-    may be missing, and then the link to the host is not known.
+    may be missing, and then the link to the host is not known. The slowest of a product
+    counts.
 
     Raises:
         InventoryError: a line is no such list.
     """
-    devices: Counter[tuple[str, int, Link | None]] = Counter()
+    links: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for line in text.splitlines():
         match [part.strip() for part in line.rsplit(",", 3)]:
             case [product, mib, generation, lanes] if product and mib.isdecimal():
-                link = pcie_link(generation, lanes)
-                devices[product_name(product), int(mib), link] += 1
+                rate = pcie_bytes_per_s(generation, lanes)
+                links[product_name(product), int(mib)].append(rate)
             case _:
                 raise InventoryError(
                     "nvidia-smi: not a product, its MiB, and generation and lanes of "
@@ -143,20 +144,19 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
             device_kind=DeviceKind.CUDA,
             device_product=product,
             device_memory_bytes=mib * MIB,
-            devices_per_node=count,
+            devices_per_node=len(rates),
             nodes_available=1,
-            link_to_host=link,
+            link_to_host=Link(bandwidth_bytes_per_s=min(rates)) if all(rates) else None,
         )
-        for (product, mib, link), count in devices.items()
+        for (product, mib), rates in links.items()
     )
 
 
-def pcie_link(generation: str, lanes: str) -> Link | None:
-    """Link of a device to its host; None where it is not stated, or older."""
+def pcie_bytes_per_s(generation: str, lanes: str) -> float:
+    """Bytes per second between a device and its host; 0 if not stated, or older."""
     if not (generation.isdecimal() and lanes.isdecimal()):
-        return None
-    most = PCIE_BYTES_PER_S.get(int(generation), 0.0) * int(lanes)
-    return Link(bandwidth_bytes_per_s=PCIE_EFFICIENCY * most) if most else None
+        return 0.0
+    return PCIE_EFFICIENCY * PCIE_BYTES_PER_S.get(int(generation), 0.0) * int(lanes)
 
 
 def available_bytes(meminfo: str) -> int:

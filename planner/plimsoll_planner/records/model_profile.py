@@ -114,6 +114,10 @@ class Recipe(Record):
     elementwise: bool | None = None
     """Whether the optimizer treats each number on its own, so that replicas may divide
     its state; found by trying. None in profiles of before that was asked."""
+    steps_on_host: bool | None = None
+    """Whether the optimizer steps on tensors of the CPU, so that its state may be in
+    the memory of the host; found by trying. None in profiles of before that was asked.
+    """
 
     @property
     def sums_in(self) -> Precision:

@@ -105,6 +105,9 @@ class OptimizerOnHost(Technique):
             return "`override.optimizer_home` is device"
         if OptimizerHome.HOST not in problem.engine.can.optimizer_homes:
             return f"{problem.engine.engine} cannot run it"
+        recipe = problem.profile.recipe
+        if recipe.steps_on_host is False:
+            return f"{recipe.optimizer} cannot step on tensors of the CPU"
         if not any(map(share, problem.offers)):
             return (
                 "no offer states the memory of its host and a link to it, `MemoryGiB` "

@@ -10,7 +10,8 @@ Called where the state of a layer is probed on a real device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -56,9 +57,7 @@ class HostSteps:
         total = sum(shape.numel() for shape, _ in forms)
         part = torch.Size(PART)
         tried = forms if total <= part.numel() else [(part, forms[0][1])]
-        before = torch.get_num_threads()
-        torch.set_num_threads(rank_threads(bench.device))
-        with host_memory():
+        with host_memory(), threads(rank_threads(bench.device)):
             parameters = [
                 nn.Parameter(torch.zeros(shape, dtype=dtype, device="cpu"))
                 for shape, dtype in tried
@@ -69,5 +68,15 @@ class HostSteps:
                 choose_fused(optimizer.optimizer)
             optimizer.step(1.0)  # makes the state
             step_s = median_s(lambda: optimizer.step(1.0), bench)
-        torch.set_num_threads(before)
         return step_s * max(total / part.numel(), 1.0)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

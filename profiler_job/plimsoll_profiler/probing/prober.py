@@ -56,6 +56,7 @@ from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.gradients import attach_gradients
+from plimsoll_trainer.engine.host_optimizer import steps_on_host
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
@@ -110,7 +111,8 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
-        self.host_steps = HostSteps(workload)
+        is_hosted = steps_on_host(workload.optimizer)
+        self.host_steps = HostSteps(workload) if is_hosted else None
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
@@ -125,6 +127,7 @@ class Prober:
                 optimizer_mode=optimizer_mode(optimizer, bench.kind),
                 gradient_precision=workload.gradient_precision,
                 elementwise=self.divider is not None,
+                steps_on_host=self.host_steps is not None,
             ),
             device_product=bench.product,
             tokens_per_sample=workload.tokens_per_sample,

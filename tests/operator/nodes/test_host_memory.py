@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.spec import PerGPU
-from plimsoll_operator.nodes.host_memory import raised, raised_text, with_predicted
+from plimsoll_operator.nodes.host_memory import (
+    predicted_bytes,
+    raised_text,
+    short_text,
+    with_memory,
+)
 from plimsoll_planner.records.plan import PodShape
 from tests.support.nodes import a_node
 
@@ -32,10 +37,12 @@ def gib_for(
     shape = PodShape(
         num_pods=num_pods, gpus_per_pod=gpus_per_pod, host_memory_bytes_per_pod=0
     )
-    return raised(STATED, factor, shape, pod or a_pod(), nodes).memory_bytes / 2**30
+    needed = STATED.memory_bytes * factor
+    asked = with_memory(STATED, needed, shape, pod or a_pod(), nodes)
+    return asked.memory_bytes / 2**30
 
 
-def with_memory(*amounts: object, gpus: str = "2", **fields: Any) -> list[Any]:
+def some_nodes(*amounts: object, gpus: str = "2", **fields: Any) -> list[Any]:
     """Build nodes with as much memory and some GPUs each."""
     return [a_node(gpus=gpus, allocatable={"memory": one}, **fields) for one in amounts]
 
@@ -59,7 +66,7 @@ def test_no_more_is_asked_for_than_a_node_has(
     factor: int, memories: list[object], gib: int
 ) -> None:
     """Seven parts in eight of the largest, for two GPUs; and never less than stated."""
-    assert gib_for(with_memory(*memories), factor=factor) == gib
+    assert gib_for(some_nodes(*memories), factor=factor) == gib
 
 
 @pytest.mark.parametrize(
@@ -75,12 +82,12 @@ def test_each_pod_of_a_gang_has_its_place(
     memories: list[object], num_pods: int, gib: int
 ) -> None:
     """One large node serves one pod; where nodes are to come, the smallest counts."""
-    assert gib_for(with_memory(*memories), num_pods=num_pods) == gib
+    assert gib_for(some_nodes(*memories), num_pods=num_pods) == gib
 
 
 def test_pods_on_one_node_share_it() -> None:
     """Three GPUs a pod, eight a node: two places of half of its memory."""
-    nodes = with_memory("96Gi", "96Gi", gpus="8")
+    nodes = some_nodes("96Gi", "96Gi", gpus="8")
     assert gib_for(nodes, num_pods=3, gpus_per_pod=3) == 14
 
 
@@ -97,7 +104,7 @@ def test_pods_on_one_node_share_it() -> None:
 def test_only_nodes_that_may_run_the_pod_count(away: dict[str, Any]) -> None:
     """Not one that is cordoned, broken, tainted, elsewhere, or has too few GPUs."""
     near: dict[str, Any] = {"labels": {"zone": "1"}}
-    nodes = with_memory("64Gi", **near) + with_memory("512Gi", **(near | away))
+    nodes = some_nodes("64Gi", **near) + some_nodes("512Gi", **(near | away))
     assert gib_for(nodes, a_pod(nodeSelector={"zone": "1"})) == 28
     tolerant = a_pod(tolerations=[{"operator": "Exists"}], nodeSelector={"zone": "1"})
     assert gib_for(nodes, tolerant) == (32 if "taints" in away else 28)
@@ -117,7 +124,7 @@ def test_what_runs_beside_has_its_part(
     resources: dict[str, Any] | None, gib: int
 ) -> None:
     """Other containers, and those that start before and stay."""
-    nodes = with_memory("64Gi")
+    nodes = some_nodes("64Gi")
     other = {"name": "proxy", "resources": resources}
     assert gib_for(nodes, a_pod(other)) == gib
     stays = {**other, "restartPolicy": "Always"}
@@ -128,21 +135,33 @@ def test_what_runs_beside_has_its_part(
 def test_a_single_container_is_the_one_that_trains() -> None:
     """Whatever its name: what it asks for is not beside it."""
     own = {"containers": [{**TRAINER, "name": "main"}]}
-    assert gib_for(with_memory("64Gi"), own) == 28
+    assert gib_for(some_nodes("64Gi"), own) == 28
 
 
 @pytest.mark.parametrize(
-    ("stated", "predicted_gib", "asked"),
-    [("2Gi", 6, "3072Mi"), ("4Gi", 6, "4Gi"), ("4Gi", 0, "4Gi")],
+    ("stated", "predicted_gib", "node", "asked", "note"),
+    [
+        ("2Gi", 6, "16Gi", "3072Mi", ""),
+        ("4Gi", 6, "16Gi", "4Gi", ""),
+        ("4Gi", 0, "16Gi", "4Gi", ""),
+        ("2Gi", 20, "16Gi", "7168Mi", "the plan predicts 10240Mi"),
+    ],
 )
 def test_ranks_ask_for_what_their_plan_predicts(
-    stated: str, predicted_gib: int, asked: str
+    stated: str, predicted_gib: int, node: str, asked: str, note: str
 ) -> None:
-    """Two GPUs share what a pod takes; a person may state more, and not less."""
+    """Two GPUs share what a pod takes; a person may state more, and not less.
+
+    A pod that asks for more than its node has would wait for ever, so it is told.
+    """
     shape = PodShape(
         num_pods=1, gpus_per_pod=2, host_memory_bytes_per_pod=predicted_gib * 2**30
     )
-    assert with_predicted(PerGPU(memory=stated), shape).memory == asked
+    needed, own = predicted_bytes(shape), PerGPU(memory=stated)
+    found = with_memory(own, needed, shape, a_pod(), some_nodes(node))
+    assert found.memory == asked
+    assert note in short_text(found, needed)
+    assert bool(note) == bool(short_text(found, needed))
 
 
 def test_people_are_told_both_amounts() -> None:

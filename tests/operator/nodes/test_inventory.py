@@ -26,7 +26,7 @@ AN_OFFER = Offer(
     device_memory_bytes=40960 * MIB,
     devices_per_node=8,
     nodes_available=1,
-    host_memory_bytes=2**40,
+    host_memory_bytes=7 * 2**37,
 )
 
 
@@ -70,7 +70,7 @@ def test_equal_nodes_are_one_offer() -> None:
 @pytest.mark.parametrize(
     ("amounts", "expected"),
     [
-        (["2Ti", "1030Gi", "1Ti"], 2**40),
+        (["2Ti", "1030Gi", "1Ti"], 7 * 2**37),
         (["1Ti", None], None),
         (["1Ti", "plenty"], None),
         (["99999Pi"], 2**53 - 1),
@@ -79,7 +79,10 @@ def test_equal_nodes_are_one_offer() -> None:
 def test_the_least_host_memory_of_a_pool_counts(
     amounts: list[str | None], expected: int | None
 ) -> None:
-    """Equal machines differ by a little; where one is not known, none is."""
+    """Equal machines differ by a little; where one is not known, none is.
+
+    An eighth of it is left to what runs on every node.
+    """
     nodes = [a_node(str(i), allocatable={"memory": a}) for i, a in enumerate(amounts)]
     [offer] = inventory_of(nodes).offers
     assert offer.nodes_available == len(nodes)
@@ -168,7 +171,7 @@ def test_emulated_devices_are_never_called_cuda() -> None:
             concurrent_devices_per_node=2,
             crowded_slowdown=CROWDED_SLOWDOWN,
             nodes_available=1,
-            host_memory_bytes=2**40,
+            host_memory_bytes=7 * 2**37,
             link_to_host=MEMORY_COPY,
         ),
     )

@@ -103,9 +103,17 @@ def test_cuda_devices_are_grouped_by_product_and_memory(path: Path) -> None:
 
 @pytest.mark.parametrize("link", ["[N/A], [N/A]", "2, 16", "5, 0"])
 def test_a_link_that_is_not_stated_is_not_guessed(link: str) -> None:
-    """As in a virtual machine; the device itself is offered."""
-    [offer] = parse_nvidia_smi(f"NVIDIA H200, 143771, {link}")
-    assert (offer.devices_per_node, offer.link_to_host) == (1, None)
+    """As in a virtual machine; the devices are offered, also those that state it."""
+    lines = f"NVIDIA H200, 143771, {link}\nNVIDIA H200, 143771, 5, 16"
+    [offer] = parse_nvidia_smi(lines)
+    assert (offer.devices_per_node, offer.link_to_host) == (2, None)
+
+
+def test_the_slowest_link_of_equal_devices_counts() -> None:
+    """Mainboards have slots of 16 and of 8 lanes."""
+    [offer] = parse_nvidia_smi("RTX, 24564, 4, 16\nRTX, 24564, 4, 8\n")
+    assert offer.devices_per_node == 2
+    assert offer.link_to_host == Link(bandwidth_bytes_per_s=12.8e9)
 
 
 def test_a_broken_driver_is_not_taken_for_none(path: Path) -> None:

@@ -52,9 +52,9 @@ def hosted(room_bytes: int, num_devices: int = 4, **fields: Any) -> Offer:
     return offer
 
 
-def asked(offer: Offer, **fields: Any) -> Problem:
+def asked(offer: Offer, recipe: Recipe = FP32, **fields: Any) -> Problem:
     """Ask for four layers, of which a device holds two with the optimizer, or all."""
-    profile = chain_profile([LAYER] * 4, recipe=FP32, device_kind=offer.device_kind)
+    profile = chain_profile([LAYER] * 4, recipe=recipe, device_kind=offer.device_kind)
     return a_question(profile=profile, offers=(offer,), **fields)
 
 
@@ -139,6 +139,19 @@ def test_half_as_many_devices_are_enough() -> None:
     (stage,) = found[0].stages
     assert stage.optimizer_home is OptimizerHome.HOST
     assert stage.host_bytes == 4 * (16 * 1024 + 4)
+
+
+def test_an_optimizer_that_cannot_step_there_stays_on_the_device() -> None:
+    """The certificate names it; who insists is refused."""
+    recipe = replace(FP32, optimizer="Adam8bit", steps_on_host=False)
+    problem = asked(hosted(10**6), recipe=recipe, limits=Limits(max_gpus=4))
+    reason = "Adam8bit cannot step on tensors of the CPU"
+    assert f"optimizer on the host ({reason})" in tuple(absent(problem))
+    homes = {stage.optimizer_home for stage in solved(problem).plan.stages}
+    assert homes == {OptimizerHome.DEVICE}
+    fixed = replace(problem, override=Override(optimizer_home=OptimizerHome.HOST))
+    with pytest.raises(CannotPlanError, match=f"is asked for, but {reason}"):
+        solve(fixed)
 
 
 def test_pods_ask_for_what_their_ranks_take() -> None:

@@ -24,6 +24,7 @@ from plimsoll_profiler.probing.messages import DividedState
 from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.profiling.assemble import assemble
 from plimsoll_profiler.profiling.profiler import Findings, ask_all
+from plimsoll_trainer.emulated.device import is_on_host
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share, lay_out
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.stage import build_layer
@@ -254,6 +255,29 @@ class Lars(optim.SGD):
             for parameter in group["params"]:
                 parameter.grad.div_(parameter.grad.norm())
         return super().step(closure)
+
+
+class OnDevices(torch.optim.SGD):
+    """Stands for an optimizer whose kernels are for GPUs alone."""
+
+    def step(self, closure: Any = None) -> Any:
+        """Refuse tensors of the host."""
+        if is_on_host():
+            raise RuntimeError("this kernel is for CUDA")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("make", [AdamW(), partial(OnDevices, lr=0.1)])
+def test_an_optimizer_that_cannot_step_on_the_host_is_profiled(
+    make: MakeOptimizer,
+) -> None:
+    """The recipe says so, and no seconds of such a step are asked for."""
+    prober = Prober(replace(a_sequential(), optimizer=make), [1])
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        frame = prober.frame(a_fingerprint(), bench)
+    may_be = isinstance(make, AdamW)
+    assert frame.recipe.steps_on_host is may_be
+    assert (prober.host_steps is not None) is may_be
 
 
 @pytest.mark.parametrize("make", [AdamW(), partial(Lars, lr=0.1)])

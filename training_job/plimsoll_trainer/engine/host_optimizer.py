@@ -152,6 +152,15 @@ def try_on_host(make: MakeOptimizer) -> None:
         LayerOptimizer(tried, make).step(0.0)
 
 
+def steps_on_host(make: MakeOptimizer) -> bool:
+    """Whether an optimizer can do that, whatever else it raises."""
+    try:
+        try_on_host(make)
+    except Exception:  # noqa: BLE001 - their code
+        return False
+    return True
+
+
 def choose_fused(optimizer: torch.optim.Optimizer) -> None:
     """Let groups take torch's fused step, where there is one and nobody has chosen."""
     for group in optimizer.param_groups:
