@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from plimsoll_planner.errors import InvalidFieldError, UnreadableError, shorten
+from plimsoll_planner.records.bounds import LARGEST_INTEGER, LARGEST_RATE
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.offer import CapacityType, ComputeRate, Link, Offer
 
@@ -153,12 +154,18 @@ class Row:
             raise self.refuse(column, f"a whole number at least {minimum}")
         return None if value is None else int(value)
 
-    def scaled(self, column: str, factor: float) -> float | None:
-        """Positive number times `factor`."""
+    def scaled(
+        self, column: str, factor: float, most: float = LARGEST_RATE
+    ) -> float | None:
+        """Positive number times `factor`, at most `most`."""
         value = self.number(column)
-        if value is not None and value <= 0:
+        if value is None:
+            return None
+        if value <= 0:
             raise self.refuse(column, "a number above 0")
-        return None if value is None else float(value) * factor
+        if float(value) * factor > most:
+            raise self.refuse(column, f"at most {most / factor:,.0f}")
+        return float(value) * factor
 
 
 def parse_row(row: Row) -> Iterator[Offer]:
@@ -236,7 +243,7 @@ def device_memory_bytes(row: Row) -> int:
 
 def host_memory_bytes(row: Row) -> int | None:
     """Memory of the node besides its devices, or None where it is unknown."""
-    num_bytes = row.scaled("MemoryGiB", GIB)
+    num_bytes = row.scaled("MemoryGiB", GIB, LARGEST_INTEGER)
     return None if num_bytes is None else int(num_bytes)
 
 

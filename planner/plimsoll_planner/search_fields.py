@@ -220,8 +220,8 @@ FIELDS: Final = (
         record="override.in_flight_caps",
         spec="spec.override.inFlightCaps",
         option="--in-flight-caps",
-        help="How many micro-batches each stage holds in flight, first to last; empty: "
-        "not fixed.",
+        help="How many micro-batches each stage holds in flight, first to last: as "
+        "many as the one before or one fewer, and 1 on the last; empty: not fixed.",
     ),
     SearchField(
         record="override.sharding",

@@ -176,7 +176,16 @@ def test_the_example_is_readable() -> None:
         ("HostLinkGBps", "-25", "a number such as 12.34"),
         ("HostLinkShared", "maybe", "got 'maybe', allowed is yes, no, or an empty"),
         ("MemoryGiB", "0", "t, line 2, MemoryGiB: got '0', allowed is a number above"),
-        ("MemoryGiB", "9" * 15, "host_memory_bytes"),
+        (
+            "MemoryGiB",
+            "9" * 15,
+            "MemoryGiB: got '999999999999999', allowed is at most 8,388,608",
+        ),
+        (
+            "HostLinkGBps",
+            "9" * 15,
+            "'999999999999999', allowed is at most 1,000,000,000",
+        ),
         ("Currency", "dollars", "an ISO 4217 code such as USD"),
         ("Currency", "", "t, line 2, Currency: got '', allowed is an ISO 4217 code"),
     ],

@@ -205,7 +205,7 @@ class PerGPU(ApiRecord):
 
     @property
     def memory_bytes(self) -> int:
-        """The amount."""
+        """`memory` in bytes."""
         return memory_bytes(self.memory)
 
 

@@ -113,7 +113,8 @@ Seconds = Annotated[float, Range(minimum=0, maximum=1e10, unit="s")]
 Fraction = Annotated[float, Range(minimum=0, maximum=1)]
 Factor = Annotated[float, Range(minimum=1, maximum=100)]
 RelativeError = Annotated[float, Range(minimum=0, maximum=100)]
-Rate = Annotated[float, Range(minimum=0, maximum=1e18, above=True)]
+LARGEST_RATE = 1e18
+Rate = Annotated[float, Range(minimum=0, maximum=LARGEST_RATE, above=True)]
 """FLOP, bytes or samples in a second; the fastest devices reach 1e16."""
 Work = Annotated[float, Range(minimum=0, maximum=1e18)]
 """FLOP, or bytes moved, of one layer and pass."""

@@ -145,8 +145,8 @@ class Override(Record):
     optimizer_home: OptimizerHome | None = None
     """Of every stage; null: not fixed."""
     in_flight_caps: Caps = ()
-    """Micro-batches in flight of each stage, the same or one fewer from stage to stage;
-    empty: not fixed."""
+    """Micro-batches in flight of each stage, the same or one fewer from stage to stage
+    and 1 on the last; empty: not fixed."""
 
     @property
     def is_given(self) -> bool:
@@ -178,6 +178,9 @@ class Override(Record):
         pairs = pairwise(self.in_flight_caps)
         if not all(can_follow(in_flight, before) for before, in_flight in pairs):
             rule = "the same or one fewer from stage to stage"
+            raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
+        if self.in_flight_caps and self.in_flight_caps[-1] != 1:
+            rule = "1 on the last stage, whose micro-batches turn at once"
             raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
         if self.num_gpus and (
             self.num_gpus % ((stages or 1) * (self.data_degree or 1))

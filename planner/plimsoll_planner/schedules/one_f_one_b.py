@@ -52,7 +52,7 @@ send a forward output that is taken only with the gradient that it waits for its
 its own number would be of no use; with three fewer both would wait for ever, as a send
 ends when it is taken. Stages with the same number are a group of Beaumont et al., and
 take turns. [1] and `to last` hold for k and for any fewer, for the chains have only
-more to wait for; `from first` holds for k and any more.
+more to wait for; `from first` holds for k alone.
 
 **Repetition.** With w = P - s in flight a stage runs
 

@@ -59,15 +59,12 @@ class ChoiceBounds:
         self,
         num_micro_batches: int,
         added_s: AddedSeconds,
-        below_s: float | Floats = np.inf,
-        *,
         part: float = 1.0,
     ) -> Floats:
         """[A, B]: step bound with a part of the most in flight.
 
         `added_s` are the least seconds [A, B] that recomputing adds with so many.
         """
-        del below_s  # for `least_steps` alone
         wanted = math.ceil(part * self.caps[-1])
         k = max(wanted, self.caps[0])
         bound = self.of_most if k == self.caps[-1] else self.bound(self.runs, k)

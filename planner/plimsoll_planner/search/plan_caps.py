@@ -87,7 +87,9 @@ class CapSearch:
             return self.walk_one()
         vectors = self.promising()
         if self.limit_s == INFINITE:
-            self.walk(next(vectors), 0.0)
+            vector = next(vectors)
+            steps = (self.option(s, k).step_s for s, k in enumerate(vector))
+            self.walk(vector, max(steps))
         self.narrow(self.of_options())
         while self.rows and (vector := next(vectors, ())):
             bound_s = self.bound_s(vector)

@@ -37,6 +37,8 @@ from plimsoll_planner.timing.stage_runs import (
 
 Bounds = tuple[ChoiceBounds, ...]
 """Of one stage, one for each choice."""
+Steps = Callable[[ChoiceBounds, int, AddedSeconds, Floats], Floats]
+"""Step bounds [A, B] of a choice, by M and the least that other choices have."""
 HALF = 0.5
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
@@ -267,7 +269,7 @@ class TupleBounds(TupleContext):
             values = self.over_choices(
                 candidate,
                 *(bounds, capacity_bytes),
-                partial(ChoiceBounds.steps, part=part),
+                of_part(part),
             )
             best = self.placement(candidate.num_stages).least_largest(values)
             value = np.inf if best is None else best.value
@@ -281,7 +283,7 @@ class TupleBounds(TupleContext):
         candidate: Candidate,
         bounds: Numbers,
         capacity_bytes: int,
-        steps: Callable[[ChoiceBounds, int, AddedSeconds, Floats], Floats],
+        steps: Steps,
     ) -> list[Floats]:
         """[A, B] of each stage: least of the steps of all choices.
 
@@ -341,3 +343,8 @@ class TupleBounds(TupleContext):
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
         """Lower bound of the seconds that a micro-batch takes; see `periods`."""
         return self.periods.least(candidate, bounds)
+
+
+def of_part(part: float) -> Steps:
+    """Step bounds with a part of the most in flight."""
+    return lambda one, count, added_s, _: one.steps(count, added_s, part)

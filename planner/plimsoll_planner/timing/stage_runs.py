@@ -131,7 +131,7 @@ class StageBound:
     cycles: Floats
     """Whatever recomputes."""
     cycles_of_k: Floats
-    """Whatever recomputes, with no fewer in flight than k."""
+    """Whatever recomputes, with k in flight alone."""
 
     def of(self, runs: tuple[Any, ...]) -> StageBound:
         """Bounds [run] of some runs, A and B as arrays, or of one, as numbers."""

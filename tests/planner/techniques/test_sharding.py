@@ -166,12 +166,13 @@ def test_a_level_that_the_engine_lacks_is_refused() -> None:
     [
         ((1, 2), "the same or one fewer"),
         ((3, 1), "the same or one fewer"),
+        ((2, 2), "1 on the last stage"),
         ((2, 1, 1), "one for each of 2 stages"),
     ],
 )
 def test_numbers_in_flight_that_no_schedule_has(
     caps: tuple[int, ...], rule: str
 ) -> None:
-    """They rise from stage to stage, or are not one for each."""
+    """They rise, or fall by two, or do not end with 1, or are not one for each."""
     with pytest.raises(InvalidFieldError, match=rule):
         Override(num_stages=2, in_flight_caps=caps)

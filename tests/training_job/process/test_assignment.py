@@ -164,7 +164,7 @@ TENSOR = Variant(tensor_degree=2)
                 "micro_batch": 1,
                 "pods": SIX,
             },
-            "stage 1, after 3 on the stage before.* runs 3 or one fewer there",
+            "stage 1, after 3 on the stage before, where only 3 or one fewer run",
         ),
         (
             {"num_micro_batches": 1, "micro_batch": 4, "stages": None},

@@ -157,10 +157,10 @@ def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
         )
     before = plan.stages[place - 1].in_flight_cap if place else cap
     if not can_follow(cap, before):
-        raise cannot_run(
-            f"{cap} micro-batches in flight on stage {place}, after {before} on the "
-            "stage before",
-            f"{before} or one fewer there",
+        raise PlanMismatchError(
+            f"the plan asks for {cap} micro-batches in flight on stage {place}, after "
+            f"{before} on the stage before, where only {before} or one fewer run: plan "
+            "again"
         )
 
 
