@@ -35,7 +35,7 @@ MANIFEST = Path(__file__).parents[2] / "examples" / "tiny-gpt.yaml"
 PLAN = "tiny-gpt"
 LIMIT_S = 360.0
 """From nothing in the cluster to a trained model."""
-DEVICE_MIB = 128
+DEVICE_MIB = 64
 DEVICES_PER_NODE = {"sqlite": 4, "postgresql": 2}
 """Three devices are needed: in one pod, or in several."""
 MOST_ERROR = 0.05
