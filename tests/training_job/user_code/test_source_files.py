@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_trainer.user_code.source_files import source_files
+from plimsoll_trainer.user_code.source_files import installed_in, source_files
 
 SCRIPT = "lone_model"
 ALL = {"lone_model", "parts/__init__", "parts/block", "parts/deep/far", "notes"}
@@ -25,6 +25,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
+
+
+def test_what_pip_installs_into_any_folder_is_a_library(folder: Path) -> None:
+    """By the list of files that it leaves there; a file beside it is the user's own."""
+    (folder / "library.py").write_text("import notes\n")
+    (folder / f"{SCRIPT}.py").write_text("import library, parts\n")
+    assert names() == {SCRIPT, "library", "notes", "parts/__init__"}
+    record = folder / "library-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("library.py,,\nlibrary-1.0.dist-info/RECORD,,\n")
+    installed_in.cache_clear()
+    assert names() == {SCRIPT, "parts/__init__"}
 
 
 def names(entrypoint: str = f"{SCRIPT}:workload") -> set[str]:

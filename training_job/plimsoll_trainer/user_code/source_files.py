@@ -25,6 +25,8 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 from plimsoll_trainer.errors import MissingSourceError
@@ -188,7 +190,22 @@ def is_library(place: Place) -> bool:
     """Whether a module belongs to Python, to Plimsoll or to what was installed."""
     if place.name.startswith(PLIMSOLL) or set(NOT_OURS) & set(place.root.parts):
         return True
-    return place.root.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve())
+    if place.root.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve()):
+        return True
+    return place.name in installed_in(place.root)
+
+
+@cache
+def installed_in(folder: Path) -> frozenset[str]:
+    """Modules of the first level that were installed in a folder of any name.
+
+    As by `pip install --target`, which leaves a list of files with each distribution.
+    """
+    return frozenset(
+        file.parts[0].removesuffix(".py")
+        for one in distributions(path=[str(folder)])
+        for file in one.files or ()
+    )
 
 
 def files_around(own: Place) -> dict[str, Path]:
