@@ -182,14 +182,17 @@ class PodBackend:
         made = pod_template(users, parts, self.release)
         if not isinstance(plan, HybridPlan):
             return made, ""
-        needed, nodes = predicted_bytes(plan.pods), await self.machines.nodes()
-        of_nodes = plan.pods, made["spec"], nodes
+        needed, factor = predicted_bytes(plan.pods), request.memory_factor
+        if factor == 1 and per_gpu.memory_bytes >= needed:
+            return made, ""
+        of_nodes = plan.pods, made["spec"], await self.machines.nodes()
         first = with_memory(per_gpu, needed, *of_nodes)
-        more = with_memory(first, first.memory_bytes * request.memory_factor, *of_nodes)
+        more = with_memory(first, first.memory_bytes * factor, *of_nodes)
         asked = pod_template(users, replace(parts, per_gpu=more), self.release)
         if more == first:
             return asked, short_text(first, needed)
-        return asked, raised_text(first, more)
+        is_users_own = asked["spec"] == made["spec"]
+        return asked, "" if is_users_own else raised_text(first, more)
 
 
 def needs_of(devices: Offer | HybridPlan | None) -> tuple[int, Object | None]:
