@@ -30,6 +30,7 @@ from tests.support.builders import an_offer, an_overhead
 from tests.support.chains import Activation, Layer, chain_profile
 
 MIB = 2**20
+BOTH = (False, True)
 
 
 def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
@@ -186,7 +187,7 @@ class Size:
     batch: int
     bar_s: float
     runs: int
-    is_distinct: tuple[bool, ...] = (False, True)
+    is_distinct: tuple[bool, ...] = BOTH
     """Whether all blocks differ; both are timed in turn."""
     is_hosted: tuple[bool, ...] = (False,)
     """Whether the optimizer may be on the host; timed in turn as well."""
@@ -231,7 +232,6 @@ MANY_TUPLES = Size(
     is_distinct=(False,),
 )
 """173,094 of them; with 2,560 MiB no plan fits, and what would do is looked for."""
-BOTH = (False, True)
 SMALL = Size(
     num_blocks=32,
     memory_mib=4096,

@@ -163,9 +163,10 @@ class Row:
             return None
         if value <= 0:
             raise self.refuse(column, "a number above 0")
-        if float(value) * factor > most:
+        scaled = float(value) * factor
+        if scaled > most:
             raise self.refuse(column, f"at most {most / factor:,.0f}")
-        return float(value) * factor
+        return scaled
 
 
 def parse_row(row: Row) -> Iterator[Offer]:

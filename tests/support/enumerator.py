@@ -18,6 +18,7 @@ from tests.support.enumerated_costs import Mesh
 from tests.support.enumerated_host import machine_bytes, share
 from tests.support.enumerated_sharding import divided_step, stage_parts
 from tests.support.enumerated_time import Clock, Option
+from tests.support.in_flight import follow
 
 NOWHERE = 2**60
 """Bytes that no device has."""
@@ -216,10 +217,7 @@ class Judge(Clock):
             runs = enumerate(itertools.pairwise(cuts))
             chosen = [quickest(tables[stage, *run], capacity) for stage, run in runs]
             for options in itertools.product(*chosen):
-                if all(
-                    other.cap <= one.cap <= other.cap + 1
-                    for one, other in itertools.pairwise(options)
-                ):
+                if follow(one.cap for one in options):
                     step_s = self.walk_s(mesh, cuts, options)
                     yield max(option.peak for option in options), step_s
 

@@ -342,6 +342,7 @@ CUT_ONLY = [
     [
         Kind(cuts=(0, 5), workload=SHORT),
         Kind(cuts=(0, 1, 3, 5), caps=(2, 1, 1), workload=SHORT),
+        Kind(cuts=(0, 2, 3, 5), caps=(1, 1, 1), workload=SHORT),
     ],
     [
         Kind(cuts=(0, 5), replicas=2, divided=frozenset((0,)), workload=SHORT),

@@ -114,6 +114,7 @@ Fraction = Annotated[float, Range(minimum=0, maximum=1)]
 Factor = Annotated[float, Range(minimum=1, maximum=100)]
 RelativeError = Annotated[float, Range(minimum=0, maximum=100)]
 LARGEST_RATE = 1e18
+"""Above every figure of a second."""
 Rate = Annotated[float, Range(minimum=0, maximum=LARGEST_RATE, above=True)]
 """FLOP, bytes or samples in a second; the fastest devices reach 1e16."""
 Work = Annotated[float, Range(minimum=0, maximum=1e18)]

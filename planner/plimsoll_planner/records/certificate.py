@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Annotated, Self, cast
 
 from plimsoll_planner.records.bounds import (
+    LARGEST_RATE,
     Bytes,
     Count,
     Fraction,
@@ -32,7 +33,7 @@ from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.problem import Limits, Override
 from plimsoll_planner.records.record import Record, mapping_of
 
-SamplesPerS = Annotated[float, Range(minimum=0, maximum=1e18)]
+SamplesPerS = Annotated[float, Range(minimum=0, maximum=LARGEST_RATE)]
 
 
 class Rule(StrEnum):

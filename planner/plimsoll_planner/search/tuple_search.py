@@ -204,9 +204,8 @@ class TupleSearch(StageOptions):
 
         def added_s(in_flight: int) -> Floats:
             return least_of(
-                self.added_seconds(
-                    *(candidate, FITTING, capacity_bytes, choice),
-                    self.stage_flow(candidate, 0, choice.capped(in_flight)),
+                self.stage_added_s(
+                    *(candidate, 0, choice, FITTING, capacity_bytes), in_flight
                 )
                 for choice in self.choices(candidate)
             )

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.records.bounds import LARGEST_RATE
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.search.found import Found
@@ -37,7 +38,6 @@ from plimsoll_planner.search.numbers import FAILING
 from plimsoll_planner.search.space import Candidate, Family
 from plimsoll_planner.search.tuple_search import TupleSearch
 
-LARGEST_RATE = 1e18
 SLACK = 1e-12
 """Relative; floors are products of rates, and must not fail by rounding."""
 

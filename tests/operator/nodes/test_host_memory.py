@@ -152,7 +152,7 @@ def test_ranks_ask_for_what_their_plan_predicts(
 ) -> None:
     """Two GPUs share what a pod takes; a person may state more, and not less.
 
-    A pod that asks for more than its node has would wait for ever, so it is told.
+    Where a node has less than that, they ask for what it has, and a note says so.
     """
     shape = PodShape(
         num_pods=1, gpus_per_pod=2, host_memory_bytes_per_pod=predicted_gib * 2**30

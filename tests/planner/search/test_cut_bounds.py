@@ -19,6 +19,7 @@ from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.topology import topology
 from tests.support.builders import an_offer
+from tests.support.in_flight import follow
 
 Times = list[dict[int, StageTimes]]
 """Seconds of each stage by number in flight, of numbers that fit."""
@@ -39,7 +40,7 @@ class Pipeline:
         placed = topology(offer, Mesh(pipeline=len(self.times)))
         found: dict[Vector, float] = {}
         for vector in itertools.product(*self.times):
-            if all(k - j in {0, 1} for k, j in itertools.pairwise(vector)):
+            if follow(vector):
                 stages = [mine[k] for mine, k in zip(self.times, vector, strict=True)]
                 count = self.num_micro_batches
                 found[vector] = walk(OneFOneB(), stages, count, placed)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.search.plan_caps import CapSearch, NumberBounds, Vector
 from plimsoll_planner.search.stage_options import StageOption
+from tests.support.in_flight import follow
 
 Steps = list[list[float]]
 """Step bound of each stage by number in flight, from 1 on; 99 where it does not fit."""
@@ -55,7 +56,7 @@ def test_the_best_of_all_numbers_is_found(steps: Steps, excess: list[int]) -> No
         for vector, more in zip(
             itertools.product(*caps), itertools.cycle(excess), strict=False
         )
-        if all(k - j in {0, 1} for k, j in itertools.pairwise(vector))
+        if follow(vector)
     }
     fitting = [step_s for step_s in walks.values() if step_s < 99]
     search = search_of(steps, walks.__getitem__)
@@ -70,17 +71,12 @@ def test_nothing_is_found_that_is_not_below_a_limit(
     """The bound is the limit then, else the shortest step."""
     option = option_of(steps)
     numbers = itertools.product(*(range(1, len(mine) + 1) for mine in steps))
-    followed = (
-        vector
-        for vector in numbers
-        if all(k - j in {0, 1} for k, j in itertools.pairwise(vector))
-    )
 
     def step_s(vector: Vector) -> float:
         return max(option(stage, k).step_s for stage, k in enumerate(vector))
 
     search = search_of(steps, step_s, below_s)
-    assert search.run() == min(below_s, *map(step_s, followed))
+    assert search.run() == min(below_s, *map(step_s, filter(follow, numbers)))
     assert search.best[1] == () or search.best[0] < below_s
 
 

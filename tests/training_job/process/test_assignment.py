@@ -102,6 +102,21 @@ SIX = PodShape(num_pods=1, gpus_per_pod=6, host_memory_bytes_per_pod=1)
 TENSOR = Variant(tensor_degree=2)
 
 
+def three_stages(first: int, second: int) -> dict[str, Any]:
+    """Fields of a plan of three stages, with numbers in flight of the first two."""
+    return {
+        "stages": (
+            a_stage(0, 1, (0, 1), in_flight_cap=first),
+            a_stage(1, 2, (2, 3), in_flight_cap=second),
+            a_stage(2, 4, (4, 5)),
+        ),
+        "num_micro_batches": 4,
+        "global_batch_size": 8,
+        "micro_batch": 1,
+        "pods": SIX,
+    }
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -139,31 +154,11 @@ TENSOR = Variant(tensor_degree=2)
             "3 micro-batches in flight on stage 0, .* at most the 2 of plain 1F1B",
         ),
         (
-            {
-                "stages": (
-                    a_stage(0, 1, (0, 1), in_flight_cap=1),
-                    a_stage(1, 2, (2, 3), in_flight_cap=2),
-                    a_stage(2, 4, (4, 5)),
-                ),
-                "num_micro_batches": 4,
-                "global_batch_size": 8,
-                "micro_batch": 1,
-                "pods": SIX,
-            },
+            three_stages(1, 2),
             "2 micro-batches in flight on stage 1, after 1 on the stage before",
         ),
         (
-            {
-                "stages": (
-                    a_stage(0, 1, (0, 1), in_flight_cap=3),
-                    a_stage(1, 2, (2, 3), in_flight_cap=1),
-                    a_stage(2, 4, (4, 5)),
-                ),
-                "num_micro_batches": 4,
-                "global_batch_size": 8,
-                "micro_batch": 1,
-                "pods": SIX,
-            },
+            three_stages(3, 1),
             "stage 1, after 3 on the stage before, where only 3 or one fewer run",
         ),
         (

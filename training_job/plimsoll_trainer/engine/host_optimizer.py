@@ -153,7 +153,7 @@ def try_on_host(make: MakeOptimizer) -> None:
 
 
 def steps_on_host(make: MakeOptimizer) -> bool:
-    """Whether an optimizer can do that, whatever else it raises."""
+    """Whether an optimizer steps on tensors of the host; one that raises does not."""
     try:
         try_on_host(make)
     except Exception:  # noqa: BLE001 - their code
