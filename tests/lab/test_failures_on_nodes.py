@@ -32,7 +32,7 @@ GREEDY_BYTES = 2**31
 HUNGRY_BYTES = 900 * 2**20
 """For one rank more than a pod has for two, beside torch; four times that is enough."""
 RAISED_MEMORY = re.compile(
-    r"with (\d+)Mi of memory for each GPU: 512Mi were too little before"
+    r"with (\d+)Mi of memory for each GPU: (\d+)Mi were too little before"
 )
 
 
@@ -149,14 +149,26 @@ def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:
 
 
 def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> None:
-    """Its pod then asks for more, as far as the node has it, and the plan goes on."""
+    """Its pod then asks for more, as far as the node has it, and the plan goes on.
+
+    At first it asks for what the plan predicts, as the pod of an equal plan does.
+    """
     status = failing.ended("hungry")
     assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["attempt"] == 1 + status["failures"]["application"] > 1
     found = RAISED_MEMORY.fullmatch(condition_of(status, "Launched")[2])
     assert found is not None
-    most = 512 * 2 ** status["failures"]["application"]
-    assert 512 < int(found[1]) <= most
+    raised_mib, before_mib = map(int, found.groups())
+    assert before_mib == memory_mib(failing, "first-train-1")
+    most_mib = before_mib * 2 ** status["failures"]["application"]
+    assert 512 < before_mib < raised_mib <= most_mib
+
+
+def memory_mib(ground: Ground, job: str) -> int:
+    """Memory of the host that a pod of a Job with one GPU may take."""
+    found = ground.cluster.get("job", job, namespace=ground.namespace)
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    return int(container["resources"]["limits"]["memory"]) // 2**20
 
 
 def test_an_error_of_the_application(failing: Ground) -> None:
