@@ -19,7 +19,7 @@ Reading order is import order:
     stage_options              what a stage does to fit, and how long that takes
     plan_caps, cut_bounds      numbers in flight for given cuts, and their bounds
     found, plans_within        plans of given cuts, within a capacity
-    next_fit                   cuts and numbers in flight for a period
+    next_fit, grouped_plans    cuts and numbers in flight for a period, and their bound
     tuple_search               plans of one tuple: fastest, least memory
     host_need                  memory of the machine that a tuple lacks
     verdicts                   one tuple: fits, fails or undecided, and by which rule

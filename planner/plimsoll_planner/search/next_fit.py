@@ -42,6 +42,8 @@ class Grouped:
     period_s: float
     cuts: tuple[int, ...]
     in_flight: tuple[int, ...]
+    least_period_s: float = 0.0
+    """No cuts and numbers keep a shorter one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -81,7 +83,7 @@ def least_period(
             low_s = middle_s
         else:
             best, high_s = found, middle_s
-    return best
+    return replace(best, least_period_s=low_s)
 
 
 def slowest_s(found: Grouped, loads: Floats, links: Sequence[Floats]) -> float:

@@ -12,9 +12,9 @@ from operator import itemgetter
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.search.cut_bounds import CutBounds
 from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.plan_caps import CapSearch, Vector, added_s
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOption, StageOptions
@@ -32,11 +32,12 @@ Walked = tuple[float, list[StageOption]]
 
 @dataclass
 class PlansWithin:
-    """Plans of one tuple within a capacity of tensors, upper bounds."""
+    """Plans of one tuple within a capacity of tensors, with some bytes and seconds."""
 
     search: StageOptions
     candidate: Candidate
     capacity_bytes: int
+    numbers: Numbers
     num_walked: int = 0
     _options: dict[Place, Options] = field(default_factory=dict[Place, Options])
     _times: dict[tuple[Place, int], StageTimes] = field(
@@ -84,7 +85,7 @@ class PlansWithin:
         shortest_s, stages = self._improved(runs, *walked[vector])
         least_s = min(least_s, shortest_s)
         choices = self.search.choices(candidate)
-        recomputed = self.search.options(candidate).recomputed
+        recomputed = self.search.options(candidate, self.numbers).recomputed
         found = Found(
             candidate=candidate,
             cuts=cuts,
@@ -103,7 +104,7 @@ class PlansWithin:
         """Bounds of the steps of given cuts."""
         candidate = self.candidate
         tables = self.search.tables
-        sizes = tables.boundaries(Bound.EXPECTED, candidate.micro_batch)
+        sizes = tables.boundaries(self.numbers.seconds, candidate.micro_batch)
         return CutBounds(
             times=lambda stage, k: self._least_times((stage, runs[stage], k)),
             links_s=[
@@ -122,7 +123,7 @@ class PlansWithin:
             return times
         candidate = self.candidate
         tables, b = self.search.tables, candidate.micro_batch
-        backward = tables.runs(candidate.offer, Bound.EXPECTED, b).backward
+        backward = tables.runs(candidate.offer, self.numbers.seconds, b).backward
         return replace(times, backward_s=float(backward[run]), end_s=0.0)
 
     @cached_property
@@ -177,18 +178,17 @@ class PlansWithin:
         """Options of a stage with so many in flight that may be in the best plan."""
         if place not in self._options:
             stage, run, in_flight = place
-            self._options[place] = self.search.useful_options(
-                self.candidate, stage, run, self.capacity_bytes, in_flight
-            )
+            asked = stage, run, self.capacity_bytes, in_flight, self.numbers
+            self._options[place] = self.search.useful_options(self.candidate, *asked)
         return self._options[place]
 
     def _stage_times(self, place: Place, one: StageOption) -> StageTimes:
-        """Expected seconds and bytes of a stage with an option."""
+        """Seconds and bytes of a stage with an option."""
         key = place, one.choice
         if key not in self._times:
             stage, run, in_flight = place
             choice = self.search.choices(self.candidate)[one.choice].capped(in_flight)
             self._times[key] = self.search.run_times(
-                *(self.candidate, stage, run, choice), one.added_s, Bound.EXPECTED
+                *(self.candidate, stage, run, choice), one.added_s, self.numbers.seconds
             )
         return self._times[key]

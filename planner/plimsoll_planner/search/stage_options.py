@@ -14,7 +14,7 @@ from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.stage_peaks import option_peaks, peaks_of_run
 from plimsoll_planner.search.choice_bounds import ChoiceBounds
-from plimsoll_planner.search.numbers import FITTING
+from plimsoll_planner.search.numbers import FITTING, Numbers
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import least_of
@@ -51,9 +51,9 @@ class StageOption:
 class StageOptions(TupleBounds):
     """Options of single stages."""
 
-    def options(self, candidate: Candidate) -> OptionArrays:
+    def options(self, candidate: Candidate, numbers: Numbers = FITTING) -> OptionArrays:
         """Options that plans are made from."""
-        return self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
+        return self.tables.options(candidate.offer, *numbers, candidate.micro_batch)
 
     def run_peaks(
         self,
@@ -61,11 +61,12 @@ class StageOptions(TupleBounds):
         stage: int,
         run: tuple[int, int],
         choice: StageChoice,
+        numbers: Numbers = FITTING,
     ) -> Ints:
-        """[n]: upper peaks of the options of one run as one stage."""
+        """[n]: peaks of the options of one run as one stage."""
         return peaks_of_run(
-            self.stage_bytes(candidate, Bound.UPPER, choice),
-            self.options(candidate),
+            self.stage_bytes(candidate, numbers.bytes, choice),
+            self.options(candidate, numbers),
             self.stage_flow(candidate, stage, choice),
             *run,
         )
@@ -77,18 +78,21 @@ class StageOptions(TupleBounds):
         run: tuple[int, int],
         capacity_bytes: int,
         in_flight: int,
+        numbers: Numbers,
     ) -> tuple[StageOption, ...]:
         """Options that fit, the least step bound first; ties to a lower peak.
 
         One of each choice, but where another one recomputes no longer and ends a step
         no later. If none fits, one that does not.
         """
-        options, count = self.options(candidate), candidate.num_micro_batches
-        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
+        options = self.options(candidate, numbers)
+        count = candidate.num_micro_batches
+        bounds = self.bounds(candidate, numbers.seconds)[stage]
         found: list[StageOption] = []
         least_s = float("inf")
         for place, choice in enumerate(self.choices(candidate)):
-            peaks = self.run_peaks(candidate, stage, run, choice.capped(in_flight))
+            asked = stage, run, choice.capped(in_flight), numbers
+            peaks = self.run_peaks(candidate, *asked)
             option = quickest(options, *run, peaks, capacity_bytes)
             added_s = options.seconds[*run, option : option + 1]
             bound = bounds[place].of_run(run, in_flight)

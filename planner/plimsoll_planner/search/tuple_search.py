@@ -23,21 +23,17 @@ from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.next_fit import least_period
-from plimsoll_planner.search.numbers import FITTING, Numbers
+from plimsoll_planner.search.grouped_plans import GroupedPlans
+from plimsoll_planner.search.numbers import FAILING, FITTING, Numbers
 from plimsoll_planner.search.partition import Partition
-from plimsoll_planner.search.plan_caps import lowered
 from plimsoll_planner.search.plans_within import PlansWithin
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.stage_options import StageOptions
-from plimsoll_planner.search.tuple_context import CutsOf, least_of
+from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.walked_cuts import Walk
 from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.walk_bounds import longest_step_s
 
-FEWEST_GROUPED = 5
-"""Stages from which on plans by next-fit groups are looked at."""
 MOST_WALKS = 64
 """Plans of one tuple and capacity that are walked."""
 MOST_KEPT_BYTES = 2**28
@@ -57,7 +53,7 @@ class LeastMemory:
     whose options were not pruned."""
 
 
-class TupleSearch(StageOptions):
+class TupleSearch(GroupedPlans):
     """Plans of single tuples, and their bounds."""
 
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
@@ -120,7 +116,11 @@ class TupleSearch(StageOptions):
         return plan and replace(plan, bound_s=least_s)
 
     def plan_within(
-        self, candidate: Candidate, capacity_bytes: int, target_s: float | None = None
+        self,
+        candidate: Candidate,
+        capacity_bytes: int,
+        target_s: float | None = None,
+        numbers: Numbers = FITTING,
     ) -> tuple[Found | None, float]:
         """Plan of the shortest step, or any whose step is at most a target.
 
@@ -128,8 +128,8 @@ class TupleSearch(StageOptions):
             The plan, None where none was found; and a lower bound of all steps, above
             the target where it is proven that there is none.
         """
-        values = self.step_bounds(candidate, FITTING, capacity_bytes)
-        plans = PlansWithin(self, candidate, capacity_bytes)
+        values = self.step_bounds(candidate, numbers, capacity_bytes)
+        plans = PlansWithin(self, candidate, capacity_bytes, numbers)
         enough_s, limit_s = 0.0, np.inf
         if target_s is not None:
             enough_s, limit_s = target_s, float(np.nextafter(target_s, np.inf))
@@ -154,69 +154,24 @@ class TupleSearch(StageOptions):
         best = self.placement(candidate.num_stages).shortest_walk(values, walk)
         if best is None:
             return None, np.inf
-        plan = walked.get(best.cuts)
+        plan, least_s = walked.get(best.cuts), best.least_s
         step_s = limit_s if plan is None else plan.step_s
-        if step_s > max(enough_s, best.least_s):
-            plan = self.of_groups(plans, step_s) or plan
+        if step_s > max(enough_s, least_s):
+            by_groups, group_s = self.of_groups(plans, step_s)
+            plan, least_s = by_groups or plan, max(least_s, group_s)
         self.num_plans += plans.num_walked
-        least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
+        least_s = max(least_s, self.shared_bound(candidate, numbers.seconds))
         return plan, least_s if plan is None else min(least_s, plan.step_s)
 
-    def of_groups(self, plans: PlansWithin, below_s: float) -> Found | None:
-        """Plan of the least period by next-fit groups, if its step is short enough.
+    def least_walk_s(self, candidate: Candidate, target_s: float) -> float:
+        """Lower bound of all walked steps, for all bytes and seconds in their ranges.
 
-        With few stages all numbers in flight were tried for the best cuts.
+        It is above the target where that is proven of all steps.
         """
-        candidate = plans.candidate
-        placement, stages = self.placement(candidate.num_stages), candidate.num_stages
-        has_caps = len(self.stage_caps(candidate, 0)) > 1
-        if stages < FEWEST_GROUPED or not has_caps or not placement.is_free:
-            return None
-        loads, links = self.loads_and_links(candidate, plans.capacity_bytes)
-        most_s = self.longest_period(candidate, links, below_s)
-        found = least_period(loads, links, most_s)
-        if found is None:
-            return None
-        return plans.found(found.cuts, below_s, lowered(found.in_flight))[0]
-
-    def longest_period(
-        self, candidate: Candidate, links: list[Floats], step_s: float
-    ) -> float:
-        """Longest period of a shorter step, which fills, drains and repeats itself.
-
-        A cycle of r micro-batches from stage s on takes r periods at least, and goes
-        round until M - k_s of them are through. Before and after, one micro-batch takes
-        all passes.
-        """
-        runs = self.tables.runs(candidate.offer, Bound.EXPECTED, candidate.micro_batch)
-        once_s = float(runs.forward_before[-1] + runs.backward_before[-1])
-        once_s += sum(float(link[1:-1].min()) for link in links)
-        repeated = candidate.num_micro_batches - candidate.num_stages
-        return (step_s - once_s) / repeated if repeated > 0 else np.inf
-
-    def loads_and_links(
-        self, candidate: Candidate, capacity_bytes: int
-    ) -> tuple[Floats, list[Floats]]:
-        """Seconds of runs by number in flight, and of links, for `next_fit`."""
-        b = candidate.micro_batch
-        runs = self.tables.runs(candidate.offer, Bound.EXPECTED, b)
-        load = runs.forward + runs.backward
-
-        def added_s(in_flight: int) -> Floats:
-            return least_of(
-                self.stage_added_s(
-                    *(candidate, 0, choice, FITTING, capacity_bytes), in_flight
-                )
-                for choice in self.choices(candidate)
-            )
-
-        boundaries = self.tables.boundaries(Bound.EXPECTED, b)
-        links = [
-            np.append(0.0, [2 * hop.seconds(int(size)) for size in boundaries])
-            for hop in self.placed(candidate).hops
-        ]
-        caps = self.stage_caps(candidate, 0)
-        return np.stack([load + added_s(k) for k in caps]), links
+        if self.tables.is_grouped:
+            return 0.0
+        capacity = self.capacity(candidate, Bound.LOWER)
+        return self.plan_within(candidate, capacity, target_s, FAILING)[1]
 
     def least_memory(self, fastest: Found, target_s: float) -> LeastMemory:
         """Plan of the least peak whose walked step is at most `target_s`.

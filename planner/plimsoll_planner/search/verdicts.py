@@ -11,8 +11,9 @@ the next two decides all of its tuples. In this order:
     a smaller b exceeds, which needs no more             fails, dominated
     the least peak at any speed exceeds (lower bytes)    fails, memory-corner
     the same, for lack of the memory of the machine      fails, host-memory
-    no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
+    bounds of the step are too long (lower bytes, lower s)   fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
+    all walks are too long (lower bytes, lower s)        fails, rate-bound
     too slow where all seconds are at their lower end    undecided, rate-at-equal-error
     anything else                                        undecided, searched
 
@@ -159,16 +160,20 @@ def decide_rate(
     search: TupleSearch, candidate: Candidate, floor: Floor, least: int
 ) -> Decision:
     """Judge a tuple whose least lower peak is within the capacity."""
-    count = candidate.num_gpus
-    best = samples_per_s(search, quick_bound(search, candidate, Bound.LOWER))
-    if best >= floor.provable(count):
-        capacity = search.capacity(candidate, Bound.LOWER)
-        partition = search.least_bound(candidate, FAILING, capacity)
-        if partition is not None:
-            best = min(best, samples_per_s(search, partition.value))
-    verdict, rule, found = Verdict.FAILS, Rule.RATE_BOUND, None
-    if best >= floor.provable(count):
+    count, needed = candidate.num_gpus, floor.provable(candidate.num_gpus)
+    best, found = LARGEST_RATE, None
+    for bound_s in step_bounds(search, candidate):
+        best = min(best, samples_per_s(search, bound_s))
+        if best < needed:
+            break
+    else:
         found = fast_enough(search, candidate, floor.expected(count))
+        if found is None and needed:
+            target_s = search.problem.global_batch_size / needed
+            least_s = search.least_walk_s(candidate, target_s)
+            best = min(best, samples_per_s(search, least_s))
+    verdict, rule = Verdict.FAILS, Rule.RATE_BOUND
+    if best >= needed:
         is_slow = found is None and best < floor.at_equal_error(count)
         verdict = Verdict.UNDECIDED if found is None else Verdict.FITS
         rule = Rule.RATE_AT_EQUAL_ERROR if is_slow else Rule.SEARCHED
@@ -180,6 +185,16 @@ def decide_rate(
         best_samples_per_s=best,
         found=found,
     )
+
+
+def step_bounds(search: TupleSearch, candidate: Candidate) -> Iterator[float]:
+    """Yield lower bounds of the step at lower bytes and seconds, dearer and better."""
+    yield quick_bound(search, candidate, Bound.LOWER)
+    capacity = search.capacity(candidate, Bound.LOWER)
+    partition = search.least_bound(candidate, FAILING, capacity)
+    if partition is not None:
+        yield partition.value
+        yield search.group_bound(candidate, FAILING, capacity)
 
 
 def fast_enough(

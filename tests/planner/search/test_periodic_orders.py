@@ -180,7 +180,7 @@ def test_no_strict_order_of_the_period_has_fewer_in_flight_anywhere(seed: int) -
     """All numbers that do not rise are walked; those of next-fit keep the period.
 
     A step is no shorter than one micro-batch alone and a period for each of the others
-    that are not in flight (`longest_period` of the search).
+    that are not in flight (`GroupedPlans.group_bound`).
     """
     one = pipeline(seed)
     found = next_fit(one)
