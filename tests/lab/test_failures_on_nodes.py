@@ -151,7 +151,8 @@ def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:
 def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> None:
     """Its pod then asks for more, as far as the node has it, and the plan goes on.
 
-    At first it asks for what the plan predicts, as the pod of an equal plan does.
+    At first it asks for what the plan predicts, as the pod of an equal plan does, in
+    which all GPUs are.
     """
     status = failing.ended("hungry")
     assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
@@ -159,13 +160,14 @@ def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> Non
     found = RAISED_MEMORY.fullmatch(condition_of(status, "Launched")[2])
     assert found is not None
     raised_mib, before_mib = map(int, found.groups())
-    assert before_mib == memory_mib(failing, "first-train-1")
+    gpus = failing.status("first")["plan"]["gpus"]
+    assert before_mib * gpus == memory_mib(failing, "first-train-1")
     most_mib = before_mib * 2 ** status["failures"]["application"]
     assert 512 < before_mib < raised_mib <= most_mib
 
 
 def memory_mib(ground: Ground, job: str) -> int:
-    """Memory of the host that a pod of a Job with one GPU may take."""
+    """Memory of the host that the pod of a Job may take."""
     found = ground.cluster.get("job", job, namespace=ground.namespace)
     [container] = found["spec"]["template"]["spec"]["containers"]
     return int(container["resources"]["limits"]["memory"]) // 2**20

@@ -36,7 +36,7 @@ from plimsoll_trainer.workload import AdamW, Workload
 ORDERS = Path("/orders")
 HOST = re.compile(r"(.+-(?:train|profile|rehearsal))-.+")
 """Of a pod: the name of its Job begins with that of its plan, and what it is for."""
-WIDTH, DEPTH, NUM_CLASSES = 192, 6, 8
+WIDTH, DEPTH, NUM_CLASSES = 256, 6, 8
 CHUNK_BYTES = 2**20
 
 
