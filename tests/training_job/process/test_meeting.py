@@ -69,6 +69,17 @@ def test_whoever_is_asked_to_go_waits_no_longer(options: Options, rank: int) -> 
         waits.result(SOON_S)
 
 
+def test_rank_0_waits_at_a_name_that_nobody_knows_yet(options: Options) -> None:
+    """As that of a pod may be; the others find it as soon as the name is known."""
+    assert options.meet_at is not None
+    nameless = replace(options, meet_at=("unknown.invalid", options.meet_at[1]))
+    with ThreadPoolExecutor() as pool:
+        waits = [pool.submit(come, 0, nameless)]
+        waits += [pool.submit(come, rank, options) for rank in range(1, NUM_RANKS)]
+        stores = [one.result(SOON_S) for one in waits]
+    assert {store.add(HERE, 0) for store in stores} == {NUM_RANKS}
+
+
 @pytest.mark.parametrize(
     ("rank", "message"), [(0, "1 of 3 ranks came to"), (1, "no rank 0 came to")]
 )

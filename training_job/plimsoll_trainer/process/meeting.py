@@ -26,6 +26,7 @@ TRY_S, PAUSE_S = 2.0, 0.2
 """For one try to reach rank 0, and between two."""
 CONNECT_S = 30.0
 """For a store that listens to answer: no signal is heard meanwhile."""
+OWN_HOST = "localhost"
 HERE = "plimsoll/here"
 """Counts the ranks that have come."""
 
@@ -89,15 +90,18 @@ def reached(meet_at: tuple[str, int], place: Place) -> Any:
     """Store of rank 0, None where that does not answer yet.
 
     If there is no store, torch prints a page of C++ at each try: a plain
-    connection is tried first.
+    connection is tried first. Rank 0 reaches its own without the name of its pod,
+    which a busy cluster may know only a minute after the pod has started.
     """
+    host, port = meet_at if place.rank else (OWN_HOST, meet_at[1])
     try:
         if place.rank:
-            socket.create_connection(meet_at, TRY_S).close()
+            socket.create_connection((host, port), TRY_S).close()
     except OSError:  # nobody listens, or the name of its pod is not known yet
         return None
     return dist.TCPStore(
-        *meet_at,
+        host,
+        port,
         place.num_ranks,
         is_master=place.rank == 0,
         timeout=timedelta(seconds=CONNECT_S),
