@@ -35,6 +35,11 @@ def workload(*, precision="fp32", **fields):
     fields = {"depth": 3, "width": 16} | fields
     return a_gpt(precision=Precision(precision), **fields)
 
+def split(*, precision="fp32", **fields):
+    from tests.support.split_workloads import a_split_gpt
+    fields = {"depth": 3, "width": 16} | fields
+    return a_split_gpt(precision=Precision(precision), **fields)
+
 def fails_in_backward(**fields):
     return a_gpt(loss=bad_loss, **fields)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_planner.records.document import save
-from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.model_profile import DeviceKind, Variant
 from plimsoll_planner.records.plan import HybridPlan, PodShape
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of
 from tests.support.builders import a_plan, a_stage, an_offer
@@ -19,7 +19,7 @@ ENTRYPOINT = "tiny_model:workload"
 def plan_for(
     cuts: Sequence[int],
     *,
-    replicas: int = 1,
+    replicas: int | tuple[int, int] = 1,
     recomputed: Collection[int] = (),
     of_stages: Sequence[Mapping[str, Any]] = (),
     micro_batch: int = 2,
@@ -32,7 +32,7 @@ def plan_for(
 
     Args:
         cuts: stage s holds the layers cuts[s] .. cuts[s + 1] - 1.
-        replicas: D.
+        replicas: D; or D, and T ranks that share each layer.
         recomputed: layers that are computed twice.
         of_stages: fields of every stage, such as its sharding.
         micro_batch: samples.
@@ -41,14 +41,17 @@ def plan_for(
         arguments: of the entry point, as JSON.
         fields: of the plan.
     """
-    num_stages = len(cuts) - 1
+    replicas, parts = replicas if isinstance(replicas, tuple) else (replicas, 1)
+    num_stages, of_stage = len(cuts) - 1, replicas * parts
     num_micro_batches = global_batch // replicas // micro_batch
     extra = [dict(one) for one in of_stages] or [{} for _ in range(num_stages)]
     stages = tuple(
         a_stage(
             cuts[stage],
             cuts[stage + 1],
-            tuple(range(stage * replicas, (stage + 1) * replicas)),
+            tuple(range(stage * of_stage, (stage + 1) * of_stage)),
+            variant=Variant(tensor_degree=parts),
+            data_degree=replicas,
             recomputed_layers=tuple(
                 i for i in sorted(recomputed) if cuts[stage] <= i < cuts[stage + 1]
             ),
@@ -58,7 +61,7 @@ def plan_for(
         )
         for stage in range(num_stages)
     )
-    num_ranks = num_stages * replicas
+    num_ranks = num_stages * of_stage
     offer = an_offer(
         device_kind=DeviceKind.EMULATED,
         device_product="process",

@@ -28,9 +28,13 @@ HOST = {"optimizer_home": OptimizerHome.HOST}
 TWO_ON_HOST: Plan = ((0, 2, 5), {"of_stages": (HOST, HOST)})
 ONE_ON_HOST: Plan = ((0, 5), {"of_stages": (HOST,)})
 DIVIDED_ON_HOST: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED | HOST,)})
+STAGES_OF_PARTS: Plan = ((0, 2, 5), {"replicas": (1, 2)})
+REPLICAS_OF_PARTS: Plan = ((0, 5), {"replicas": (2, 2), "of_stages": (DIVIDED,)})
+PARTS_ON_HOST: Plan = ((0, 5), {"replicas": (1, 4), "of_stages": (HOST,)})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
 pytestmark = pytest.mark.slow  # 18 s of CPU: each job trains twice
+SPLIT = "tiny_model:split"
 UNCLIPPED = {"max_gradient_norm": None, "dropout": 0.1}
 UNTIED = UNCLIPPED | {"tied": False}
 BF16 = UNCLIPPED | {"precision": "bf16"}
@@ -117,6 +121,27 @@ def test_state_is_read_wherever_it_is_held(job: Job) -> None:
         assert sorted(part) == [2 * place + 1, 2 * place + 2]
         found |= part
     assert found == pytest.approx(losses(job.report("whole")), rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_tensor_groups_share_is_read_by_any_plan(job: Job, precision: str) -> None:
+    """Stages, replicas that divide state and parts of layers take turns.
+
+    Sums over ranks are taken in another order, as between replicas.
+    """
+    plans = (TWO, REPLICAS_OF_PARTS, ONE, STAGES_OF_PARTS, PARTS_ON_HOST, BOTH)
+    split = {"entrypoint": SPLIT, "args": json.dumps({"precision": precision})}
+    on = {"entrypoint": SPLIT}
+    job.run(TWO[0], 12, plan=TWO[1] | on, report="whole", **split)
+    found: dict[int, float] = {}
+    for place, (cuts, plan) in enumerate(plans):
+        done, report = 2 * place, f"{place}"
+        job.run(cuts, done + 2, plan=plan | on, report=report, saves=True, **split)
+        part = losses(job.report(report))
+        assert sorted(part) == [done + 1, done + 2]
+        found |= part
+    tolerance = 1e-5 if precision == "fp32" else 1e-2
+    assert found == pytest.approx(losses(job.report("whole")), rel=tolerance)
 
 
 def test_a_resume_of_a_finished_job_trains_nothing(job: Job) -> None:

@@ -22,6 +22,7 @@ A private name may change with any release, so each stands here once. They are f
     single_process       lets torch's pipeline runtime run as one rank of many, alone,
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
+    set_local            lets the part of a DTensor that is here lie elsewhere
 
 `plimsoll_profiler.ranks.self_check` replays a toy against real processes and names the
 torch version where the two differ.
@@ -48,6 +49,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -254,6 +256,11 @@ def lists_by_default() -> Iterator[None]:
         mock.patch.object(defaults, "_foreach_supported_types", [FakeTensor]),
     ):
         yield
+
+
+def set_local(tensor: DTensor, memory: Tensor) -> None:
+    """Let the part of a tensor that is here lie in other memory; nothing is copied."""
+    tensor._local_tensor = memory
 
 
 def argument_names(packet: Any) -> list[str]:

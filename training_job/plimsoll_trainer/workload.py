@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
 from plimsoll_trainer.errors import WorkloadError, located
@@ -30,6 +31,8 @@ Loss = Callable[[Tensor, Tensor], Tensor | SumAndCount]
 """(output of the last layer, targets) -> mean loss over the samples, a scalar; or sum
 and count, where samples do not count alike: a mean of means would then depend on which
 samples share a micro-batch."""
+Parallelize = Callable[[nn.Module, DeviceMesh], None]
+"""(module, ranks that share it) -> None; see `Layer.parallelize`."""
 MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 """Parameters of one layer -> their optimizer; called once for each layer."""
 
@@ -44,6 +47,11 @@ class Layer:
     """Builds the module with random weights; called under a seed of the layer's own."""
     kind: str
     """Layers of one kind and input shape cost the same and are profiled once."""
+    parallelize: Parallelize | None = None
+    """Splits the module over the ranks of a mesh of one dimension, in place, as
+    `torch.distributed.tensor.parallel.parallelize_module` does with
+    `src_data_rank=None`; inputs and outputs stay whole. None: each rank has all of it.
+    """
     recomputable: bool = True
     """False where running the forward pass twice would change the result."""
 

@@ -18,7 +18,8 @@ Two things make a replay short, and change no byte of it:
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -51,6 +52,8 @@ class ReplayJob:
     slices: Sequence[StageSlice]
     num_replicas: int
     num_micro_batches: int
+    num_parts: int = 1
+    """Ranks of a tensor group."""
     boundaries: Boundaries
     device_kind: DeviceKind
     schedule: Schedule = Schedule.ONE_F_ONE_B
@@ -119,32 +122,42 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
     """Peak of tensors in each phase of a steady step, bytes.
 
     Ranks of a stage are alike. Where they divide state, the one that owns most is
-    replayed.
+    replayed; of a tensor group the first, whose parts are no smaller than others'.
     """
     peaks: dict[Phase, int] = {}
     job, stage = job.shortened(stage)
-    num_stages = len(job.slices)
-    rank = stage * job.num_replicas + heaviest_replica(job, stage)
-    with single_process(rank, num_stages * job.num_replicas):
-        world = join_world(num_stages, job.num_replicas, CPU)
-        with open_bench(job.device_kind, Source.TRACED) as bench:
+    replica = heaviest_replica(job, stage)
+    with (
+        alone_as(job, stage, replica) as world,
+        open_bench(job.device_kind, Source.TRACED) as bench,
+    ):
 
-            def read(phase: Phase) -> None:
-                peaks[phase] = bench.meter.peak_bytes
-                bench.meter.reset_peak()
-
-            trainer = FewMicroBatches(job, world, read)
-            trainer.warm_up()
-            gc.collect()
-            peaks.clear()
+        def read(phase: Phase) -> None:
+            peaks[phase] = bench.meter.peak_bytes
             bench.meter.reset_peak()
-            trainer.run_step(1)
-            each = [bench.rounded(b.nbytes) for b in standing_buffers(trainer.schedule)]
-            for phase in peaks:
-                peaks[phase] += trainer.num_left_out * sum(each)
-            del trainer
+
+        trainer = FewMicroBatches(job, world, read)
+        trainer.warm_up()
+        gc.collect()
+        peaks.clear()
+        bench.meter.reset_peak()
+        trainer.run_step(1)
+        each = [bench.rounded(b.nbytes) for b in standing_buffers(trainer.schedule)]
+        for phase in peaks:
+            peaks[phase] += trainer.num_left_out * sum(each)
+        del trainer
     gc.collect()
     return peaks
+
+
+@contextmanager
+def alone_as(job: ReplayJob, stage: int, replica: int) -> Iterator[World]:
+    """Be the first of a tensor group, in a job of which no other rank is there."""
+    num_stages = len(job.slices)
+    place = stage * job.num_replicas + replica
+    num_ranks = num_stages * job.num_replicas * job.num_parts
+    with single_process(place * job.num_parts, num_ranks):
+        yield join_world(num_stages, job.num_replicas, CPU, num_parts=job.num_parts)
 
 
 def heaviest_replica(job: ReplayJob, stage: int) -> int:
@@ -158,9 +171,14 @@ def heaviest_replica(job: ReplayJob, stage: int) -> int:
     on_host = part.optimizer_home is OptimizerHome.HOST
     if on_host or part.sharding is Sharding.NONE:
         return 0
-    with open_bench(job.device_kind, Source.TRACED) as bench:
+    with (
+        alone_as(job, stage, 0) as world,
+        open_bench(job.device_kind, Source.TRACED) as bench,
+    ):
         share = Share(num_replicas=job.num_replicas)
-        built = build_stage(job.workload, part, CPU, share=share)
+        built = build_stage(
+            job.workload, part, CPU, share=share, mesh=world.tensor_mesh
+        )
 
         def owned_bytes(replica: int) -> int:
             return sum(

@@ -124,6 +124,7 @@ def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Repl
         workload=workload,
         slices=work.slices,
         num_replicas=work.num_replicas,
+        num_parts=work.num_parts,
         num_micro_batches=work.num_micro_batches,
         boundaries=boundaries_of(workload, work.micro_batch),
         device_kind=plan.offers[0].device_kind,

@@ -104,6 +104,7 @@ def groups_built(cuts: Sequence[int], num_replicas: int) -> tuple[int, int]:
     assignment = Assignment(
         slices=slices,
         num_replicas=num_replicas,
+        num_parts=1,
         micro_batch=1,
         num_micro_batches=1,
         schedule=Schedule.ONE_F_ONE_B,

@@ -99,7 +99,7 @@ def test_an_optimizer_that_only_steps_on_gpus_stays_there() -> None:
 
 THREE_PODS = PodShape(num_pods=1, gpus_per_pod=3, host_memory_bytes_per_pod=1)
 SIX = PodShape(num_pods=1, gpus_per_pod=6, host_memory_bytes_per_pod=1)
-TENSOR = Variant(tensor_degree=2)
+SEQUENCE = Variant(tensor_degree=2, sequence_parallel=True)
 
 
 def three_stages(first: int, second: int) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def three_stages(first: int, second: int) -> dict[str, Any]:
         (
             {
                 "stages": (
-                    a_stage(0, 2, (0, 1), variant=TENSOR, data_degree=1),
-                    a_stage(2, 4, (2, 3), variant=TENSOR, data_degree=1),
+                    a_stage(0, 2, (0, 1), variant=SEQUENCE, data_degree=1),
+                    a_stage(2, 4, (2, 3), variant=SEQUENCE, data_degree=1),
                 ),
                 "num_micro_batches": 8,
             },
-            "the tensor degree 2",
+            "sequence parallelism, .* which runs tensor groups without it",
         ),
         (
             {"stages": (a_stage(0, 2, (0, 2)), a_stage(2, 4, (1, 3)))},

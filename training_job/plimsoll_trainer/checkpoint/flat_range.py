@@ -11,17 +11,21 @@ the beginning of a row. Numbers 2 .. 9 of a 3 x 4 matrix:
 
 So a tensor has its own name and shape in every checkpoint, whoever saved which part of
 it, and any other range of it is read by what its boxes have in common with the saved.
+Boxes of a part that a rank of a tensor group has lie in the whole where the part does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
+from torch.distributed.tensor import DTensor
+
+from plimsoll_trainer.engine.split_tensors import is_split, whole_of
 
 Sizes = tuple[int, ...]
 
@@ -48,6 +52,29 @@ class Box:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Place of a tensor in a larger one, of which other ranks have other parts."""
+
+    whole: Sizes
+    """Shape of the larger one."""
+    offsets: Sizes
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Part | None:
+        """Place of what is here of a tensor; None if that is all of it."""
+        whole = whole_of(tensor)
+        if not isinstance(whole, DTensor) or not is_split(tensor):
+            return None
+        [chunk] = whole.__create_chunk_list__()  # type: ignore[no-untyped-call]
+        return cls(whole=tuple(whole.shape), offsets=tuple(chunk.offsets))
+
+    def placed(self, box: Box) -> Box:
+        """A box of the smaller tensor, as one of the larger."""
+        offsets = (a + b for a, b in zip(self.offsets, box.offsets, strict=True))
+        return replace(box, whole=self.whole, offsets=tuple(offsets))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FlatRange:
     """All numbers of a tensor, or those from one on, as they lie in memory."""
 
@@ -57,9 +84,22 @@ class FlatRange:
     """The whole, or one of the same shape and order in memory."""
     first: int | None = None
     """Of the piece; None: the whole."""
+    part: Part | None = None
+    """Place of that whole in a larger one, which a tensor group shares; None: there is
+    none."""
+
+    @property
+    def whole(self) -> Sizes:
+        """Shape of the whole that a checkpoint has."""
+        return self.part.whole if self.part else tuple(self.like.shape)
 
     def boxes(self, name: str) -> Iterator[Box]:
         """Yield views of all numbers, under the name of the whole."""
+        for box in self._boxes(name):
+            yield box if self.part is None else self.part.placed(box)
+
+    def _boxes(self, name: str) -> Iterator[Box]:
+        """Yield the same as boxes of what this rank has."""
         whole = tuple(self.like.shape)
         if self.first is None:
             zeros = (0,) * len(whole)

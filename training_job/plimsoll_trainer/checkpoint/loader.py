@@ -165,8 +165,7 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
         state.make_optimizer_state()
     ranges = state.ranges()
     here = {
-        name: TensorSpec(tuple(held.like.shape), held.tensor.dtype)
-        for name, held in ranges.items()
+        name: TensorSpec(held.whole, held.tensor.dtype) for name, held in ranges.items()
     }
     elsewhere = tuple(state.elsewhere())
     known = {n: s for n, s in saved.items() if not f"{n}.".startswith(elsewhere)}

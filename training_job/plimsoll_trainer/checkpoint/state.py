@@ -18,10 +18,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange
+from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange, Part
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import first_places
+from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageSlice, build_layer
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.training import Trainer
@@ -139,6 +140,8 @@ class RankState:
         """Layer by base name, which is the name without its kind."""
         self._base_of: dict[int, str] = {}
         """Base name by identity of a parameter."""
+        self._part_of: dict[str, Part | None] = {}
+        """By base name, where each rank of a tensor group has a part."""
         for index, layer in trainer.stage.layers.items():
             for name, value in layer.state_dict(keep_vars=True).items():
                 self._take(workload.layers[int(index)].name, name, value)
@@ -151,9 +154,10 @@ class RankState:
                 "checkpoint holds tensors: make it a buffer"
             )
         first_layer, first_name = self._first_place.get((layer, name), (layer, name))
-        base = f"{first_layer}.{first_name}"
+        base, value = f"{first_layer}.{first_name}", here(value)
         self._layer_of.setdefault(base, first_layer)
         self._base_of.setdefault(id(value), base)
+        self._part_of.setdefault(base, Part.of(value))
         self._tensors.setdefault(f"{LAYERS}.{base}", value.detach())
 
     @property
@@ -184,8 +188,9 @@ class RankState:
     def _held(self) -> Iterator[tuple[str, FlatRange, bool]]:
         """Yield names, the numbers that are here, and whether this rank saves them."""
         for name, tensor in self._tensors.items():
-            saves = self._saves(name.partition(".")[2])
-            yield name, FlatRange(tensor=tensor, like=tensor), saves
+            base = name.partition(".")[2]
+            held = FlatRange(tensor=tensor, like=tensor, part=self._part_of[base])
+            yield name, held, self._saves(base)
         for layer in self._trainer.trained.values():
             if layer.optimizer is not None:
                 yield from self._held_of(layer, layer.optimizer)
@@ -209,20 +214,36 @@ class RankState:
             if master is not parameter:
                 tensors = {f"{MASTERS}.{base}": master.detach(), **tensors}
             for name, tensor in tensors.items():
+                is_once = tensor.shape != master.shape
+                part = None if is_once else self._part_of[base]
                 if not layer.is_divided:
-                    yield name, FlatRange(tensor=tensor, like=tensor), self._saves(base)
-                elif tensor.shape == master.shape:
-                    held = FlatRange(tensor=tensor, like=place.whole, first=place.first)
-                    yield name, held, self._is_first(base)
-                else:
-                    saves = self._is_first(base) and place.first == 0
+                    saves = self._saves(base) and (self._is_first_part or not is_once)
+                    yield name, FlatRange(tensor=tensor, like=tensor, part=part), saves
+                elif is_once:
+                    is_owner = self._is_first_part and place.first == 0
+                    saves = self._is_first(base) and is_owner
                     yield name, FlatRange(tensor=tensor, like=tensor), saves
+                else:
+                    held = FlatRange(
+                        tensor=tensor, like=place.whole, first=place.first, part=part
+                    )
+                    yield name, held, self._saves_own(base)
 
     def _saves(self, base: str) -> bool:
         """Whether this rank is the one that saves what all replicas hold whole."""
         world = self._trainer.world
         index = self._index[self._layer_of[base]]
-        return self._is_first(base) and index % world.num_replicas == world.replica
+        return self._saves_own(base) and index % world.num_replicas == world.replica
+
+    def _saves_own(self, base: str) -> bool:
+        """Whether this rank saves what it holds, if no other replica holds it."""
+        is_one = self._is_first_part or self._part_of[base] is not None
+        return self._is_first(base) and is_one
+
+    @property
+    def _is_first_part(self) -> bool:
+        """Whether this is the first rank of its tensor group."""
+        return self._trainer.world.part == 0
 
     def _is_first(self, base: str) -> bool:
         """Whether the first of all layers that share a tensor is in this stage."""

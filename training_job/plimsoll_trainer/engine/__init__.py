@@ -5,6 +5,7 @@ order:
 
     wrapped_modules     modules whose memory cannot be foreseen, refused
     batches             samples of a workload, made and checked
+    split_tensors       parameters of which each rank of a tensor group has a part
     gradients           gradients of a layer in one piece of memory
     sharded_optimizer   an optimizer of pieces of parameters
     elementwise         whether an optimizer may be divided; its bytes for each number

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.shared_tensors import first_places, stages_of
+from plimsoll_trainer.engine.split_tensors import here, is_split
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import UnequalReplicasError
 from plimsoll_trainer.random_keys import MASK, ODD
@@ -32,6 +33,8 @@ from plimsoll_trainer.random_keys import MASK, ODD
 Name = tuple[str, str]
 """Layer, and tensor inside it; a tied tensor goes by its first place."""
 Sums = Mapping[Name, object]
+OF_PART = ", part "
+"""Follows the name of a tensor that a tensor group shares; the rank's place in it."""
 NAMES = ""
 """In the place of a tensor: the names of all tensors of a layer."""
 PIECE, SMALL_PIECE = 2**19, 2**12
@@ -49,8 +52,9 @@ def check_replicas(trainer: Trainer, control: Control) -> None:
     sums = dict(sums_of(trainer))
     tied = tied_over_stages(trainer)
     text = repr(sorted(sums.items())).encode()
-    stage: Name = (NAMES, str(trainer.world.stage))
-    brief = {name: found for name, found in sums.items() if name in tied}
+    world = trainer.world
+    stage: Name = (NAMES, f"{world.stage} {world.part}")
+    brief = {name: found for name, found in sums.items() if whole(name) in tied}
     brief[stage] = hashlib.blake2b(text).digest()
     if first_difference(control.gather(brief)) is None:
         return
@@ -64,6 +68,12 @@ def check_replicas(trainer: Trainer, control: Control) -> None:
         "in every process: no clock, no process id, no order of a set, no generator "
         "without a seed"
     )
+
+
+def whole(name: Name) -> Name:
+    """Name of a tensor, of which this may be a part."""
+    layer, tensor = name
+    return layer, tensor.partition(OF_PART)[0]
 
 
 def first_difference(of_ranks: Sequence[Sums]) -> tuple[Name, int, int] | None:
@@ -90,9 +100,10 @@ def tied_over_stages(trainer: Trainer) -> set[Name]:
 def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
     """Yield the sum of every parameter and buffer that another rank may hold as well.
 
-    Of a job without replicas that is what several stages share.
+    Of a job without replicas and tensor groups that is what several stages share.
     """
-    workload, summer = trainer.workload, Summer(trainer.world.device)
+    workload, world = trainer.workload, trainer.world
+    summer = Summer(world.device)
     first, tied = first_places(workload), tied_over_stages(trainer)
     for index, layer in trainer.stage.layers.items():
         name = workload.layers[int(index)].name
@@ -100,8 +111,13 @@ def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
         yield (name, NAMES), tuple(tensors)
         for inner, tensor in tensors.items():
             place = first.get((name, inner), (name, inner))
-            if trainer.world.num_replicas > 1 or place in tied:
-                yield place, summer.sum_of(tensor)
+            is_shared = world.num_replicas > 1 or place in tied
+            if is_split(tensor):
+                place = place[0], f"{place[1]}{OF_PART}{world.part}"
+            elif world.num_parts > 1:
+                is_shared = True
+            if is_shared:
+                yield place, summer.sum_of(here(tensor))
 
 
 class Summer:

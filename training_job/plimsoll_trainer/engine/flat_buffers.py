@@ -34,6 +34,7 @@ from plimsoll_trainer.engine.gradients import (
     sizes_of,
 )
 from plimsoll_trainer.engine.sharded_optimizer import PieceOf
+from plimsoll_trainer.engine.split_tensors import move
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,9 +105,19 @@ class FlatBuffer:
 
     def own_shared(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield shared parameters, with the gradients that this replica owns."""
-        shared = {id(parameter) for parameter in self.parameters[self.num_alone :]}
+        yield from self._owned_of(self.parameters[self.num_alone :])
+
+    def alone(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield parameters that nobody shares likewise."""
+        yield from self._owned_of(self.parameters[: self.num_alone])
+
+    def _owned_of(
+        self, parameters: Iterable[Tensor]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield some parameters, with the gradients that this replica owns."""
+        wanted = {id(parameter) for parameter in parameters}
         for gradient, place in self.pieces():
-            if id(place.whole) in shared:
+            if id(place.whole) in wanted:
                 yield place.whole, gradient
 
 
@@ -174,5 +185,5 @@ def move_together(parameters: Sequence[nn.Parameter], num_replicas: int) -> Tens
     values = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
     for parameter, own in zip(parameters, parts_of(values, parameters), strict=True):
         own.copy_(parameter)
-        parameter.data = own
+        move(parameter, own)
     return values

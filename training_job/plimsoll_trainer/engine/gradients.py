@@ -20,6 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.engine.split_tensors import (
+    here,
+    laid_out_as,
+    let_whole_add_up_in,
+    whole_of,
+)
+
 ALIGNMENT = 16
 """Numbers that a part is rounded up to, so that kernels can read whole vectors."""
 SUM = "_plimsoll_gradient_sum"
@@ -63,7 +70,8 @@ def attach_buffer(
     for parameter, own in zip(parameters, parts_of(buffer, parameters), strict=True):
         attach(parameter, own)
         if dtype != parameter.dtype:
-            parameter.register_post_accumulate_grad_hook(add_to_sum)  # type: ignore[no-untyped-call]
+            whole = whole_of(parameter)
+            whole.register_post_accumulate_grad_hook(add_to_sum)  # type: ignore[no-untyped-call]
     return buffer
 
 
@@ -71,6 +79,7 @@ def attach(parameter: nn.Parameter, gradient: Tensor) -> None:
     """Let a tensor hold the sum of a parameter's gradients."""
     if gradient.dtype == parameter.dtype:
         parameter.grad = gradient
+        let_whole_add_up_in(parameter, gradient)
     else:
         setattr(parameter, SUM, gradient)
 
@@ -101,7 +110,8 @@ def parts_of(buffer: Tensor, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
 def add_to_sum(parameter: Tensor) -> None:
     """Add what a backward pass has computed, and let go of it."""
     computed, parameter.grad = parameter.grad, None
-    getattr(parameter, SUM).add_(computed)
+    if computed is not None:
+        getattr(here(parameter), SUM).add_(laid_out_as(computed, parameter))
 
 
 def gradient_of(parameter: Tensor) -> Tensor | None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_trainer.engine.elementwise import bytes_per_number
@@ -49,12 +50,21 @@ class HostBytes:
         return self.held + self.on_top
 
 
-def host_bytes(workload: Workload, part: StageSlice, share: Share) -> HostBytes:
-    """Bytes that the optimizers of a stage take of the host, on one of its replicas."""
+def host_bytes(
+    workload: Workload,
+    part: StageSlice,
+    share: Share,
+    mesh: DeviceMesh | None = None,
+) -> HostBytes:
+    """Bytes that the optimizers of a stage take of the host, on one of its replicas.
+
+    Where layers are split over a mesh, on this rank of it.
+    """
     if part.optimizer_home is not OptimizerHome.HOST:
         return HostBytes()
     with FakeTensorMode():
-        layers = build_stage(workload, part, CPU, share=share).flat.values()
+        stage = build_stage(workload, part, CPU, share=share, mesh=mesh)
+        layers = stage.flat.values()
         found = [(buffer, *owned_numbers(buffer)) for one in layers for buffer in one]
         cast = [sum(map(cast_bytes, buffers)) for buffers in layers]
     kept = {

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageModule, StageSlice
 from plimsoll_trainer.engine.stage import tensor_in as tensor_in
 from plimsoll_trainer.engine.world import World, group_of_stages
@@ -51,10 +52,10 @@ def shared_tensors(
         if tie.constant or len(stages) == 1 or world.stage not in stages:
             continue
         layer, name = tie.places[holders.index(world.stage)]
-        tensor = tensor_in(stage.layers[str(workload.index_of(layer))], name)
+        tensor = here(tensor_in(stage.layers[str(workload.index_of(layer))], name))
         group = groups[stages]
         if isinstance(tensor, nn.Parameter) and group is not None:
-            owner = world.rank_of(holders[0], world.replica)
+            owner = world.rank_of(holders[0], world.replica, world.part)
             homes = {slices[stage].optimizer_home for stage in stages}
             found.append(
                 SharedTensor(
@@ -103,7 +104,7 @@ def counted_here(
     That is the stage of the tie's first place.
     """
     return {
-        id(tensor_in(stage.layers[str(workload.index_of(layer))], path)): place
+        id(here(tensor_in(stage.layers[str(workload.index_of(layer))], path))): place
         for place, tie in enumerate(workload.ties)
         for layer, path in tie.places[:1]
         if stages_of(tie, workload, slices)[0] == world.stage

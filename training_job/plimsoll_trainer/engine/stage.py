@@ -25,10 +25,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.checkpoint import checkpoint
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share, lay_out
+from plimsoll_trainer.engine.split_tensors import here, parameters_here
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
 from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
@@ -180,6 +182,7 @@ def build_stage(
     device: torch.device,
     given_back: frozenset[int] = frozenset(),
     share: Share = WHOLE,
+    mesh: DeviceMesh | None = None,
 ) -> StageModule:
     """Build the layers of a slice, each from its own seed, with gradients at zero.
 
@@ -190,16 +193,17 @@ def build_stage(
     backward pass anyway, and it then does not matter how many micro-batches there are.
 
     Where replicas divide what they hold, parameters are moved layer by layer, so that
-    no more than one layer is there twice.
+    no more than one layer is there twice. Where a tensor group shares each layer, this
+    rank keeps its part of what each builds.
     """
     layers = nn.ModuleDict()
     flat: dict[str, list[FlatBuffer]] = {}
     for index in range(part.first_layer, part.end_layer):
-        name, layer = str(index), build_layer(workload, index, device)
+        name, layer = str(index), build_layer(workload, index, device, mesh)
         layers[name] = layer
         join_ties(workload, layers, index)
         flat[name] = lay_out(
-            layer.parameters(),
+            parameters_here(layer),
             tied_in(workload, layer, index),
             workload.gradient_dtype,
             share if part.sharding is Sharding.OPTIMIZER else WHOLE,
@@ -216,8 +220,15 @@ def build_stage(
     )
 
 
-def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Module:
+def build_layer(
+    workload: Workload,
+    index: int,
+    device: torch.device,
+    mesh: DeviceMesh | None = None,
+) -> nn.Module:
     """Build one layer with the weights that it has under every plan.
+
+    Of a layer that is split over a mesh the part of this rank is left.
 
     Raises:
         WorkloadError: its factory gives something else.
@@ -236,6 +247,8 @@ def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Modu
             f"the factory of layer {layer.name!r} gives {type(module).__name__}, but "
             "an nn.Module is needed: return one"
         )
+    if mesh is not None and layer.parallelize is not None:
+        layer.parallelize(module, mesh)
     return module.train()
 
 
@@ -270,7 +283,7 @@ def tied_in(workload: Workload, layer: nn.Module, index: int) -> list[Tensor]:
     """Tensors of a layer that are tied, and no constants."""
     name = workload.layers[index].name
     return [
-        tensor_in(layer, path)
+        here(tensor_in(layer, path))
         for tie in workload.ties
         for owner, path in tie.places
         if owner == name and not tie.constant

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ from plimsoll_planner.records.engine import OptimizerHome, Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
-from plimsoll_trainer.engine.flat_buffers import Share
+from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
@@ -47,6 +48,7 @@ from plimsoll_trainer.engine.shared_tensors import (
     shared_tensors,
     spread_values,
 )
+from plimsoll_trainer.engine.split_tensors import is_split, parameters_here
 from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
@@ -104,7 +106,12 @@ class Trainer:
         self.on_phase = on_phase
         share = Share(replica=world.replica, num_replicas=world.num_replicas)
         self.stage = build_stage(
-            workload, self.part, world.device, boundaries.given_back, share
+            workload,
+            self.part,
+            world.device,
+            boundaries.given_back,
+            share,
+            world.tensor_mesh,
         )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
@@ -192,7 +199,7 @@ class Trainer:
                 yield (
                     name,
                     TrainedLayer(
-                        self.stage.layers[name].parameters(),
+                        parameters_here(self.stage.layers[name]),
                         buffers,
                         self.workload.optimizer,
                         group,
@@ -228,12 +235,13 @@ class Trainer:
     def sum_over_ranks(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Add up losses and counts of all replicas, in their order under every plan.
 
-        Each has a place of its own; ranks without a loss add nothing, which is exact.
+        Each has a place of its own; ranks without a loss add nothing, which is exact,
+        and so do all parts of a loss but the first, which have the same.
         """
         both = torch.zeros(
             (2, self.world.num_replicas), dtype=torch.float64, device=self.world.device
         )
-        if losses:
+        if losses and self.world.part == 0:
             total = torch.stack([loss.double() for loss in losses]).sum()
             both[0, self.world.replica] = total
             both[1, self.world.replica] = self.stage.count
@@ -254,6 +262,8 @@ class Trainer:
         squares = self.squared_norms()
         if self.divides:
             dist.all_reduce(squares, group=self.world.data_group)
+        if (group := self.world.tensor_group) is not None:
+            dist.all_reduce(squares, group=group)
         dist.all_reduce(squares, group=self.world.pipeline_group)
         norm = squares.sum().sqrt()
         self.scale((limit / (norm + NORM_OFFSET)).clamp(max=1.0))
@@ -263,7 +273,8 @@ class Trainer:
         """Squares of all layers' gradients, then of all ties', each in its own place.
 
         A number counts where it is owned: one that is whole on all replicas on the
-        first, if the others are added to it, and one of a tie on its first stage.
+        first, if the others are added to it, and one of a tie on its first stage; one
+        that all ranks of a tensor group have on the first of them.
         """
         num_layers, device = len(self.workload.layers), self.world.device
         num_places = num_layers + len(self.workload.ties)
@@ -272,13 +283,27 @@ class Trainer:
         for name, layer in self.trained.items():
             if self.divides and not layer.is_divided and self.world.replica > 0:
                 continue
-            own = (buffer.own_alone() for buffer in layer.buffers)
-            squares[int(name)] = squared_norm(own, device)
+            own = (self.counted(buffer) for buffer in layer.buffers)
+            squares[int(name)] = squared_norm(chain.from_iterable(own), device)
             for buffer in layer.buffers:
                 for tensor, gradient in buffer.own_shared():
+                    if self.world.part > 0 and not is_split(tensor):
+                        continue
                     if (place := place_of.get(id(tensor))) is not None:
                         squares[num_layers + place] = squared_norm([gradient], device)
         return squares
+
+    def counted(self, buffer: FlatBuffer) -> Iterator[Tensor]:
+        """Yield gradients that are owned here, of parameters that nobody shares.
+
+        A number that all ranks of a tensor group have counts on the first.
+        """
+        if self.world.num_parts == 1:
+            yield buffer.own_alone()
+            return
+        for tensor, gradient in buffer.alone():
+            if self.world.part == 0 or is_split(tensor):
+                yield gradient
 
 
 class CountingStage(PipelineStage):

@@ -48,11 +48,13 @@ SAME = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """Work of the ranks of a job; rank = stage * num_replicas + replica."""
+    """Work of the ranks of a job; see `engine.world` for their order."""
 
     slices: tuple[StageSlice, ...]
     """Of every stage, in order."""
     num_replicas: int
+    num_parts: int
+    """Ranks of a tensor group, which share each layer."""
     micro_batch: int
     """Samples."""
     num_micro_batches: int
@@ -83,6 +85,7 @@ def assign(
     check_layers(plan, workload)
     check_optimizer(plan.optimizer_mode, workload, plan.offers[0].device_kind)
     check_divided(plan, workload)
+    check_split(plan, workload)
     check_on_host(plan, workload)
     for profile in profiles:
         if profile.fingerprint == plan.fingerprint:
@@ -90,6 +93,7 @@ def assign(
     return Assignment(
         slices=slices_of(plan),
         num_replicas=plan.stages[0].data_degree,
+        num_parts=plan.stages[0].variant.tensor_degree,
         micro_batch=plan.micro_batch,
         num_micro_batches=plan.num_micro_batches,
         schedule=plan.schedule,
@@ -128,14 +132,14 @@ def check_engine(plan: HybridPlan) -> None:
     mesh = plan.mesh
     if mesh is None:
         raise cannot_run("stages of different degrees", "the same on every stage")
-    if mesh.tensor > 1:
-        raise cannot_run(f"the tensor degree {mesh.tensor}", "1")
     if mesh.pipeline > plan.num_micro_batches:
         raise cannot_run(
             f"{plan.num_micro_batches} micro-batches on {mesh.pipeline} stages",
             "at least as many micro-batches as stages",
         )
     for place, stage in enumerate(plan.stages):
+        if stage.variant.sequence_parallel:
+            raise cannot_run("sequence parallelism", "tensor groups without it")
         if stage.sharding not in RUN:
             raise cannot_run(f"sharded {stage.sharding}", " or ".join(RUN))
         ranks = mesh.ranks(place)
@@ -228,6 +232,23 @@ def check_divided(plan: HybridPlan, workload: Workload) -> None:
         raise OtherWorkloadError(
             f"the plan divides the optimizer state of layers from "
             f"{divided[0].chunks[0].first_layer} on, but a step of the workload's "
+            f"{name} on a part of a tensor is not that part of a step on all of it: "
+            f"{SAME}"
+        )
+
+
+def check_split(plan: HybridPlan, workload: Workload) -> None:
+    """Refuse to split what an optimizer steps on as a whole.
+
+    Raises:
+        OtherWorkloadError: see above.
+    """
+    degree = plan.stages[0].variant.tensor_degree
+    device = device_for(plan.offers[0].device_kind)
+    if degree > 1 and not is_elementwise(workload.optimizer, device):
+        name = type(sample_optimizer(workload, device)).__name__
+        raise OtherWorkloadError(
+            f"the plan splits layers over {degree} ranks, but a step of the workload's "
             f"{name} on a part of a tensor is not that part of a step on all of it: "
             f"{SAME}"
         )

@@ -83,7 +83,9 @@ def check_host_memory(
 def need_of(workload: Workload, assignment: Assignment, world: World) -> Need:
     """Memory that this rank takes."""
     share = Share(replica=world.replica, num_replicas=world.num_replicas)
-    taken = host_bytes(workload, assignment.slices[world.stage], share)
+    taken = host_bytes(
+        workload, assignment.slices[world.stage], share, world.tensor_mesh
+    )
     blocks = [
         pinned_block(size, os.environ) if world.device.type == "cuda" else size
         for size in taken.pinned

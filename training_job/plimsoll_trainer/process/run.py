@@ -116,6 +116,7 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         job.assignment.num_replicas,
         device.torch_device,
         timeout,
+        job.assignment.num_parts,
     )
     reporter = reporter_of(job, device, world, watch)
     try:
@@ -204,9 +205,9 @@ def num_communicators(workload: Workload, assignment: Assignment, world: World) 
     The planner allows for as many (`plimsoll_planner.overhead.allowance`).
     """
     sharing = stages_that_share(workload, assignment.slices)
-    degrees = (world.num_stages, world.num_replicas)
+    degrees = (world.num_stages, world.num_replicas, world.num_parts)
     return (
-        (degrees != (1, 1))
+        any(degree > 1 for degree in degrees)
         + sum(degree > 1 for degree in degrees)
         + sum(world.stage in stages for stages in sharing)
     )
