@@ -198,6 +198,12 @@ FIELDS: Final = (
         help="How many replicas train side by side: the degree of data parallelism.",
     ),
     SearchField(
+        record="override.tensor_degree",
+        spec="spec.override.tensor",
+        option="--tensor",
+        help="How many GPUs share each layer: the degree of tensor parallelism.",
+    ),
+    SearchField(
         record="override.micro_batch",
         spec="spec.override.microBatch",
         option="--micro-batch",

@@ -83,6 +83,7 @@ A_SPEC: dict[str, Any] = {
         "gpus": 4,
         "pipeline": 2,
         "data": 2,
+        "tensor": 1,
         "microBatch": 2,
         "cuts": [0, 3],
         "recomputedLayers": [1, 2],

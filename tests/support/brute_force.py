@@ -141,4 +141,6 @@ def candidate_of(problem: Problem, mesh: Mesh) -> Candidate:
         c
         for c in members_of(families_of(problem, limits, mesh.gpus))
         if (c.num_stages, c.micro_batch) == (mesh.stages, mesh.samples)
+        and c.mesh.tensor == mesh.tensor
+        and c.strategy.sequence_parallel == mesh.is_sequence
     )

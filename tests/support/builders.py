@@ -13,7 +13,6 @@ from plimsoll_planner.records.certificate import (
     Decisions,
     NearestMiss,
     Rule,
-    Space,
 )
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
@@ -74,6 +73,7 @@ from plimsoll_planner.records.solution import (
     Solution,
     Termination,
 )
+from plimsoll_planner.records.space import Space
 from plimsoll_planner.records.task import (
     Began,
     Command,
@@ -374,6 +374,7 @@ def decisions(num_gpus: int, **fields: Any) -> Decisions:
         "rule": (Rule.SEARCHED,),
         "least_lower_bytes": (11 * MIB,),
         "best_samples_per_s": (0.0,),
+        "sequence_parallel": (False,),
     }
     return Decisions(**(defaults | fields))
 

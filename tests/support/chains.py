@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from plimsoll_planner.records.layer_costs import (
     ByteColumns,
     DividedColumns,
     LayerCosts,
+    MessageColumns,
     SecondsColumns,
     Source,
     WorkColumns,
@@ -23,6 +24,7 @@ from plimsoll_planner.records.model_profile import (
     LayerColumns,
     ModelProfile,
     TiedLayers,
+    Variant,
 )
 from tests.support.builders import a_profile
 
@@ -40,6 +42,17 @@ class Activation:
     """Bytes that backward holds on top of that at the end of a stage."""
     held_input: int = 0
     """Bytes that it holds on top if the input outlives it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Messages:
+    """Messages of a tensor group in one pass of a layer, or at the end of a step."""
+
+    constant: int = 0
+    """Bytes that each rank sends."""
+    of_sample: int = 0
+    """And for each sample."""
+    latencies: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +80,9 @@ class Layer:
     transient_of_number: int = 0
     flop: float = 0.0
     traffic: float = 0.0
+    forward_messages: Messages = Messages()
+    backward_messages: Messages = Messages()
+    step_messages: Messages = Messages()
 
 
 def of_adam(numbers: int, **fields: Any) -> Layer:
@@ -143,18 +159,44 @@ def work(flop: Sequence[float], traffic: Sequence[float]) -> WorkColumns:
     )
 
 
+def messages(found: Sequence[Messages]) -> MessageColumns | None:
+    """Build the columns of messages, if there are any."""
+    if not any(one != Messages() for one in found):
+        return None
+    return MessageColumns(
+        constant_bytes=tuple(one.constant for one in found),
+        bytes_per_sample=tuple(one.of_sample for one in found),
+        num_latencies=tuple(one.latencies for one in found),
+    )
+
+
 def costs_of(
-    kinds: Sequence[Layer], *, timed: bool, byte_error: float, time_error: float
+    kinds: Sequence[Layer],
+    *,
+    num_variants: int,
+    timed: bool,
+    byte_error: float,
+    time_error: float,
 ) -> LayerCosts:
-    """Build the table with one row for each kind."""
+    """Build the table with one row for each kind, variant after variant."""
+    size = len(kinds) // num_variants
+    passes = [messages([kind.forward_messages for kind in kinds])]
+    passes += [messages([kind.backward_messages for kind in kinds])]
+    if any(passes):
+        nothing = MessageColumns(
+            constant_bytes=(0,) * len(kinds),
+            bytes_per_sample=(0,) * len(kinds),
+            num_latencies=(0,) * len(kinds),
+        )
+        passes = [one or nothing for one in passes]
 
     def seconds(name: str) -> SecondsColumns | None:
         slopes = [getattr(kind, name) for kind in kinds]
         return seconds_lines(slopes, time_error) if timed else None
 
     return LayerCosts(
-        kind=tuple(range(len(kinds))),
-        variant=(0,) * len(kinds),
+        kind=tuple(range(size)) * num_variants,
+        variant=tuple(place // size for place in range(len(kinds))),
         parameter_bytes=tuple(kind.parameters for kind in kinds),
         gradient_bytes=tuple(kind.gradients for kind in kinds),
         buffer_bytes=tuple(kind.buffers for kind in kinds),
@@ -177,6 +219,9 @@ def costs_of(
         optimizer_step_s=tuple(kind.step_s for kind in kinds) if timed else None,
         host_step_s=tuple(kind.host_step_s for kind in kinds) if timed else None,
         divided=divided_of(kinds),
+        forward_messages=passes[0],
+        backward_messages=passes[1],
+        step_messages=messages([kind.step_messages for kind in kinds]),
     )
 
 
@@ -206,10 +251,17 @@ def chain_profile(
     byte_error: float = 0.0,
     time_error: float = 0.0,
     tied: tuple[TiedLayers, ...] = (),
+    split: Mapping[Variant, Sequence[Layer]] | None = None,
     **fields: Any,
 ) -> ModelProfile:
-    """Build the profile of a chain; equal layers are of one kind."""
-    kinds = list(dict.fromkeys(layers))
+    """Build the profile of a chain; layers that are equal everywhere are of one kind.
+
+    `split` are the same layers as one rank of a tensor group has them.
+    """
+    split = split or {}
+    variants = (Variant(), *split)
+    every = list(zip(layers, *split.values(), strict=True))
+    kinds = list(dict.fromkeys(every))
     size = len(layers)
     defaults: dict[str, Any] = {
         "device_product": "H200" if timed else "",
@@ -218,15 +270,20 @@ def chain_profile(
         "kinds": tuple(f"kind.{place}" for place in range(len(kinds))),
         "layers": LayerColumns(
             name=tuple(f"layer.{place}" for place in range(size)),
-            kind=tuple(kinds.index(layer) for layer in layers),
+            kind=tuple(map(kinds.index, every)),
         ),
         "edges": EdgeColumns(
             source=tuple(range(size - 1)),
             target=tuple(range(1, size)),
             part=(1.0,) * (size - 1),
         ),
+        "variants": variants,
         "costs": costs_of(
-            kinds, timed=timed, byte_error=byte_error, time_error=time_error
+            [kind[place] for place in range(len(variants)) for kind in kinds],
+            num_variants=len(variants),
+            timed=timed,
+            byte_error=byte_error,
+            time_error=time_error,
         ),
         "tied": tied,
         "probes": (),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll_planner.records.layer_costs import MessageColumns
+from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_planner.records.problem import Problem
 
 
 @dataclass(frozen=True, order=True)
 class Mesh:
-    """One tuple: G, offer, P, D, b and M (0 where the batch does not divide)."""
+    """One tuple: G, offer, P, D, b, M (0 where the batch does not divide) and T."""
 
     gpus: int
     offer: int
@@ -21,6 +23,18 @@ class Mesh:
     replicas: int
     samples: int
     count: int
+    tensor: int = 1
+    is_sequence: bool = False
+    """What lies between layers is split as well."""
+
+    @property
+    def width(self) -> int:
+        """Ranks that hold a stage: D * T."""
+        return self.replicas * self.tensor
+
+    def rank(self, stage: int, replica: int) -> int:
+        """First rank of the group that is a replica of a stage."""
+        return (stage * self.replicas + replica) * self.tensor
 
 
 class Costs:
@@ -34,28 +48,59 @@ class Costs:
         self.kinds = problem.profile.layers.kind
         self.size = len(self.kinds)
 
-    def amount(self, columns: object, layer: int, samples: int, which: str = "") -> int:
+    def row(self, mesh: Mesh, layer: int) -> int:
+        """Row of a layer as a rank of the mesh has it."""
+        wanted = mesh.tensor, mesh.is_sequence
+        variants = self.problem.profile.variants
+        split = [(one.tensor_degree, one.sequence_parallel) for one in variants]
+        rows = list(zip(self.costs.kind, self.costs.variant, strict=True))
+        return rows.index((self.kinds[layer], split.index(wanted)))
+
+    def amount(self, mesh: Mesh, columns: object, layer: int, which: str = "") -> int:
         """Read one line of bytes."""
-        row = self.costs.kind.index(self.kinds[layer])
-        found = columns.at(row, samples)  # type: ignore[attr-defined]
+        found = columns.at(self.row(mesh, layer), mesh.samples)  # type: ignore[attr-defined]
         return int(getattr(found, f"{which or self.which}_bytes"))
 
-    def pass_s(self, name: str, layer: int, samples: int) -> float:
-        """Read one line of seconds."""
-        row = self.costs.kind.index(self.kinds[layer])
-        found = getattr(self.costs, name).at(row, samples)
-        return float(getattr(found, f"{self.which_s}_s"))
+    def pass_s(self, mesh: Mesh, name: str, layer: int) -> float:
+        """Read one line of seconds; messages of the tensor group are on top."""
+        found = getattr(self.costs, name).at(self.row(mesh, layer), mesh.samples)
+        repeated = {"recompute": "forward"}.get(name, name)
+        own_s = float(getattr(found, f"{self.which_s}_s"))
+        return own_s + self.messages_s(mesh, repeated, layer)
 
-    def step_s(self, layer: int) -> float:
+    def messages_s(self, mesh: Mesh, name: str, layer: int) -> float:
+        """Seconds of a tensor group's messages: of a pass, or of the end of a step."""
+        columns: MessageColumns | None = getattr(self.costs, f"{name}_messages")
+        link = self.problem.offers[mesh.offer].link_in_node
+        if columns is None or link is None or mesh.tensor == 1:
+            return 0.0
+        row = self.row(mesh, layer)
+        sent = (
+            columns.bytes_per_sample[row] * mesh.samples + columns.constant_bytes[row]
+        )
+        waits = columns.num_latencies[row] * link.latency_s
+        return waits + sent / link.bandwidth_bytes_per_s
+
+    def step_s(self, mesh: Mesh, layer: int) -> float:
         """Read the seconds of an optimizer step."""
         assert self.costs.optimizer_step_s is not None
-        return self.costs.optimizer_step_s[self.costs.kind.index(self.kinds[layer])]
+        return self.costs.optimizer_step_s[self.row(mesh, layer)]
 
-    def host_step_s(self, layer: int) -> float:
+    def host_step_s(self, mesh: Mesh, layer: int) -> float:
         """Read the seconds of an optimizer step on the host."""
         assert self.costs.host_step_s is not None
-        return self.costs.host_step_s[self.costs.kind.index(self.kinds[layer])]
+        return self.costs.host_step_s[self.row(mesh, layer)]
 
-    def column(self, name: str, layer: int) -> int:
+    def column(self, mesh: Mesh, name: str, layer: int) -> int:
         """Read one column of bytes."""
-        return int(getattr(self.costs, name)[self.costs.kind.index(self.kinds[layer])])
+        return int(getattr(self.costs, name)[self.row(mesh, layer)])
+
+    def ties(self, mesh: Mesh) -> list[TiedLayers]:
+        """Layers that share state on a rank of the mesh."""
+        variants = self.problem.profile.variants
+        return [
+            tie
+            for tie in self.problem.profile.tied
+            if variants[tie.variant].tensor_degree == mesh.tensor
+            and variants[tie.variant].sequence_parallel == mesh.is_sequence
+        ]

@@ -37,9 +37,9 @@ def host_s(
     offer = costs.problem.offers[mesh.offer]
     link = offer.link_to_host
     assert link is not None
-    layers = [costs.column("gradient_bytes", layer) > 0 for layer in range(*run)]
+    layers = [costs.column(mesh, "gradient_bytes", layer) > 0 for layer in range(*run)]
     copy = sum(layers) * link.latency_s + own * 4 / link.bandwidth_bytes_per_s
-    step = sum(costs.host_step_s(layer) for layer in range(*run)) / parts_of_step
+    step = sum(costs.host_step_s(mesh, layer) for layer in range(*run)) / parts_of_step
     if costs.which_s == "lower":
         return max(copy, step)
     sharing = ranks_on_node(costs, mesh) if offer.host_link_shared else 1
@@ -49,6 +49,6 @@ def host_s(
 def ranks_on_node(costs: Costs, mesh: Mesh) -> int:
     """Ranks of a node that is full, in equal pods."""
     on_node = costs.problem.offers[mesh.offer].devices_per_node
-    sizes = range(1, min(mesh.gpus, on_node) + 1)
+    sizes = range(mesh.tensor, min(mesh.gpus, on_node) + 1, mesh.tensor)
     pod = max(size for size in sizes if mesh.gpus % size == 0)
     return min(on_node // pod * pod, mesh.gpus)

@@ -34,7 +34,7 @@ class Clock(Costs):
     def link(self, mesh: Mesh, one: int, other: int) -> Link | None:
         """Link between two ranks."""
         offer = self.problem.offers[mesh.offer]
-        pod = pod_size(offer, mesh.gpus)
+        pod = pod_size(offer, mesh)
         if one // pod == other // pod:
             return offer.link_in_node
         return offer.link_between_nodes
@@ -48,8 +48,8 @@ class Clock(Costs):
             (
                 self.link(
                     mesh,
-                    stage * mesh.replicas + replica,
-                    (stage + 1) * mesh.replicas + replica,
+                    mesh.rank(stage, replica),
+                    mesh.rank(stage + 1, replica),
                 ),
                 is_split,
             )
@@ -57,14 +57,17 @@ class Clock(Costs):
             for is_split in [self.is_split(mesh, stage, replica)]
         ]
         chosen = next((link for link, split in links if split), links[0][0])
-        sent = self.amount(self.costs.boundary, layer, mesh.samples, self.which_s)
+        sent = self.amount(mesh, self.costs.boundary, layer, self.which_s)
         return over(chosen, sent)
 
     def is_split(self, mesh: Mesh, stage: int, replica: int) -> bool:
         """Whether a replica's two ranks lie in two pods."""
-        pod = pod_size(self.problem.offers[mesh.offer], mesh.gpus)
-        rank = stage * mesh.replicas + replica
-        return rank // pod != (rank + mesh.replicas) // pod
+        pod = pod_size(self.problem.offers[mesh.offer], mesh)
+        here, behind = mesh.rank(stage, replica), mesh.rank(stage + 1, replica)
+        return any(
+            (here + part) // pod != (behind + part) // pod
+            for part in range(mesh.tensor)
+        )
 
     def closing_s(
         self,
@@ -80,26 +83,28 @@ class Clock(Costs):
         The replicas may split its state, which may be on the host.
         """
         first, end = run
-        step = sum(self.step_s(layer) for layer in range(first, end))
+        step = sum(self.step_s(mesh, layer) for layer in range(first, end))
         parts_of_step = mesh.replicas if split and self.which_s != "upper" else 1
         step /= parts_of_step
         if on_host:
             timed = Costs(self.problem, self.which_s)
-            own = stage_parts(timed, mesh.replicas, run, split=split).own
+            own = stage_parts(timed, mesh, run, split=split).own
             step = host_s(self, mesh, run, own, parts_of_step)
+        step += sum(self.messages_s(mesh, "step", layer) for layer in range(*run))
         if mesh.replicas == 1:
             return step
-        ranks = [stage * mesh.replicas, (stage + 1) * mesh.replicas - 1]
+        ranks = [mesh.rank(stage, replica) for replica in (0, mesh.replicas - 1)]
         gradients = sum(
-            self.column("gradient_bytes", layer) for layer in range(first, end)
+            self.column(mesh, "gradient_bytes", layer) for layer in range(first, end)
         )
-        for tie in self.problem.profile.tied:
+        for tie in self.ties(mesh):
             inside = [layer for layer in tie.layers if first <= layer < end]
             gradients -= max(len(inside) - 1, 0) * tie.gradient_bytes
         if split:
-            gradients = divided_exchange(self, mesh.replicas, first, end)
+            gradients = divided_exchange(self, mesh, first, end)
         layers_with_gradients = sum(
-            self.column("gradient_bytes", layer) > 0 for layer in range(first, end)
+            self.column(mesh, "gradient_bytes", layer) > 0
+            for layer in range(first, end)
         )
         link = self.link(mesh, *ranks)
         part = over(link, gradients / mesh.replicas)
@@ -114,11 +119,12 @@ class Clock(Costs):
 
         Where ranks share cores it is no shorter than all work over all cores.
         """
-        b = mesh.samples
         runs = list(itertools.pairwise(cuts))
-        forward = [sum(self.pass_s("forward", at, b) for at in range(*r)) for r in runs]
+        forward = [
+            sum(self.pass_s(mesh, "forward", at) for at in range(*r)) for r in runs
+        ]
         backward = [
-            sum(self.pass_s("backward", at, b) for at in range(*r)) + one.extra_s
+            sum(self.pass_s(mesh, "backward", at) for at in range(*r)) + one.extra_s
             for r, one in zip(runs, options, strict=True)
         ]
         ends: dict[tuple[str, int, int], float] = {}
@@ -150,7 +156,7 @@ class Clock(Costs):
         gradients are sent.
         """
         offer = self.problem.offers[mesh.offer]
-        cores, pod = offer.concurrent_devices_per_node, pod_size(offer, mesh.gpus)
+        cores, pod = offer.concurrent_devices_per_node, pod_size(offer, mesh)
         pods_on_node = offer.devices_per_node // pod
         if cores is None or min(pods_on_node * pod, mesh.gpus) <= cores:
             return 0.0
@@ -159,7 +165,7 @@ class Clock(Costs):
             self.hop_s(mesh, stage, cuts[stage + 1] - 1)
             for stage in range(mesh.stages - 1)
         )
-        work_s = mesh.replicas * (passes_s + 4 * mesh.count * hops_s)
+        work_s = mesh.width * (passes_s + 4 * mesh.count * hops_s)
         return offer.crowded_slowdown * work_s / (cores * nodes)
 
     def needed(
@@ -191,10 +197,10 @@ def one_f_one_b(cap: int, count: int) -> list[tuple[str, int]]:
     return order
 
 
-def pod_size(offer: Offer, gpus: int) -> int:
-    """Largest divisor of G that a node holds."""
-    sizes = range(1, min(gpus, offer.devices_per_node) + 1)
-    return max(size for size in sizes if gpus % size == 0)
+def pod_size(offer: Offer, mesh: Mesh) -> int:
+    """Largest divisor of G that a node holds, of whole tensor groups."""
+    sizes = range(1, min(mesh.gpus, offer.devices_per_node) + 1)
+    return max(s for s in sizes if mesh.gpus % s == 0 and s % mesh.tensor == 0)
 
 
 def over(link: Link | None, num_bytes: float) -> float:

@@ -29,21 +29,32 @@ Tables = dict[tuple[int, int, int], list[Option]]
 def meshes(problem: Problem) -> Iterator[Mesh]:
     """Yield every tuple from one GPU to the limit."""
     batch, layers = problem.global_batch_size, len(problem.profile.layers.name)
-    for gpus in range(1, problem.limits.max_gpus + 1):
-        for offer in range(len(problem.offers)):
-            for stages in range(1, min(gpus, layers) + 1):
-                if gpus % stages:
-                    continue
-                replicas = gpus // stages
-                if batch % replicas:
-                    yield Mesh(gpus, offer, stages, replicas, 1, 0)
-                    continue
-                share = batch // replicas
-                for samples in range(1, share + 1):
-                    if share % samples == 0:
-                        yield Mesh(
-                            gpus, offer, stages, replicas, samples, share // samples
-                        )
+    offers = range(len(problem.offers))
+    for gpus, split in itertools.product(
+        range(1, problem.limits.max_gpus + 1), splits(problem)
+    ):
+        groups, rest = divmod(gpus, split[0])
+        if rest:
+            continue
+        for offer, stages in itertools.product(offers, range(1, layers + 1)):
+            replicas, rest = divmod(groups, stages)
+            if rest or not replicas:
+                continue
+            if batch % replicas:
+                yield Mesh(gpus, offer, stages, replicas, 1, 0, *split)
+                continue
+            share = batch // replicas
+            for b in range(1, share + 1):
+                if share % b == 0:
+                    yield Mesh(gpus, offer, stages, replicas, b, share // b, *split)
+
+
+def splits(problem: Problem) -> list[tuple[int, bool]]:
+    """List the ways in which tensor groups split layers."""
+    if not problem.engine.can.tensor_parallel:
+        return [(1, False)]
+    variants = problem.profile.variants
+    return [(one.tensor_degree, one.sequence_parallel) for one in variants]
 
 
 class Judge(Clock):
@@ -67,8 +78,8 @@ class Judge(Clock):
         (first, end), k = run, in_flight
         b, count = mesh.samples, mesh.count
         is_first, is_last = first == 0, end == self.size
-        u_in = 0 if is_first else self.amount(self.costs.boundary, first - 1, b)
-        parts = stage_parts(self, mesh.replicas, run, split=split)
+        u_in = 0 if is_first else self.amount(mesh, self.costs.boundary, first - 1)
+        parts = stage_parts(self, mesh, run, split=split)
         step = self.step(mesh, run, split=split)
         state = parts.state
         if on_host:
@@ -81,7 +92,7 @@ class Judge(Clock):
             held += self.problem.profile.input_bytes_per_sample * b * count
         if is_last:
             held += self.problem.profile.target_bytes_per_sample * b * count
-        for tie in self.problem.profile.tied:
+        for tie in self.ties(mesh):
             both = sum(first <= layer < end for layer in tie.layers) > 1
             held += tie.gradient_bytes * (both and self.which != "lower")
         one, worst = self.passes(mesh, run, again)
@@ -92,23 +103,22 @@ class Judge(Clock):
         self, mesh: Mesh, run: tuple[int, int], again: set[int]
     ) -> tuple[int, int]:
         """Bytes that a micro-batch in flight holds, and the most that a pass needs."""
-        (first, end), b = run, mesh.samples
+        first, end = run
         is_last = end == self.size
-        u_out = 0 if is_last else self.amount(self.costs.boundary, end - 1, b)
+        u_out = 0 if is_last else self.amount(mesh, self.costs.boundary, end - 1)
 
         def of(layer: int, name: str) -> int:
             side = self.costs.recomputed if layer in again else self.costs.kept
-            return self.amount(getattr(side, name), layer, b)
+            return self.amount(mesh, getattr(side, name), layer)
 
         def keeps(layer: int, name: str) -> bool:
             side = self.costs.recomputed if layer in again else self.costs.kept
-            row = self.costs.kind.index(self.kinds[layer])
-            return bool(getattr(side, name)[row])
+            return bool(getattr(side, name)[self.row(mesh, layer)])
 
         held_behind = {}
         for layer in range(first, end - 1):
             stays = keeps(layer, "keeps_output") or keeps(layer + 1, "keeps_input")
-            u = self.amount(self.costs.boundary, layer, b)
+            u = self.amount(mesh, self.costs.boundary, layer)
             held_behind[layer] = u if stays else 0
         out_stays = keeps(end - 1, "keeps_output") and not is_last
         saved = sum(of(layer, "saved") for layer in range(first, end))
@@ -117,7 +127,9 @@ class Judge(Clock):
         live = 0
         for layer in range(first, end):
             u_before = (
-                self.amount(self.costs.boundary, layer - 1, b) if layer > first else 0
+                self.amount(mesh, self.costs.boundary, layer - 1)
+                if layer > first
+                else 0
             )
             w_before = held_behind.get(layer - 1, 0)
             worst = max(worst, live + u_before + of(layer, "forward_transient") + u_out)
@@ -138,17 +150,16 @@ class Judge(Clock):
     def step(self, mesh: Mesh, run: tuple[int, int], *, split: bool) -> int:
         """Largest transient of a stage's optimizer."""
         if split:
-            return max(
-                divided_step(self, mesh.replicas, layer) for layer in range(*run)
-            )
-        return max(self.column("optimizer_transient_bytes", at) for at in range(*run))
+            return max(divided_step(self, mesh, layer) for layer in range(*run))
+        name = "optimizer_transient_bytes"
+        return max(self.column(mesh, name, at) for at in range(*run))
 
     def options(self, mesh: Mesh, stage: int, first: int, end: int) -> list[Option]:
         """List a stage with every recompute set."""
         free = [
             layer
             for layer in range(first, end)
-            if self.costs.recomputable[self.costs.kind.index(self.kinds[layer])]
+            if self.costs.recomputable[self.row(mesh, layer)]
         ]
         levels = [False]
         if mesh.replicas > 1 and self.costs.divided is not None:
@@ -163,9 +174,7 @@ class Judge(Clock):
                 peak=self.peak(
                     *(mesh, (first, end), set(again), k), split=split, on_host=on_host
                 ),
-                extra_s=sum(
-                    self.pass_s("recompute", layer, mesh.samples) for layer in again
-                ),
+                extra_s=sum(self.pass_s(mesh, "recompute", layer) for layer in again),
                 closing_s=self.closing_s(
                     *(mesh, stage, (first, end)), split=split, on_host=on_host
                 ),

@@ -7,7 +7,9 @@ intervals; `drawn` is the same question with exact seconds from inside them.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.model_profile import (
@@ -15,12 +17,14 @@ from plimsoll_planner.records.model_profile import (
     DeviceKind,
     Precision,
     TiedLayers,
+    Variant,
 )
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from tests.support.builders import a_recipe, an_offer
-from tests.support.chains import Activation, Layer, chain_profile
+from tests.support.chains import Activation, Layer, Messages, chain_profile
 
+WITH_TENSOR = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=True))
 SECONDS = ("forward_s", "backward_s", "recompute_s")
 
 
@@ -29,6 +33,8 @@ class Asked:
     """Parts of a question."""
 
     layers: list[Layer]
+    split: Mapping[Variant, list[Layer]] = field(default_factory=dict)
+    """The same layers as tensor groups have them; none: the engine has no groups."""
     byte_error: float
     time_error: float
     capacity_bytes: int
@@ -60,6 +66,7 @@ class Asked:
             input_bytes_per_sample=self.input_bytes_per_sample,
             target_bytes_per_sample=self.target_bytes_per_sample,
             tied=self.tied(),
+            split=self.split,
         )
         offer = an_offer(
             device_kind=DeviceKind.EMULATED,
@@ -77,44 +84,56 @@ class Asked:
         return Problem(
             profile=profile,
             offers=(offer,),
-            engine=PLIMSOLL,
+            engine=WITH_TENSOR if self.split else PLIMSOLL,
             global_batch_size=self.global_batch_size,
             limits=self.limits,
             objective=self.objective,
         )
 
     def tied(self) -> tuple[TiedLayers, ...]:
-        """Tensors that the first and the last layer have in common."""
+        """Tensors that the first and the last layer have in common, in each variant."""
         if not self.is_tied:
             return ()
-        ends = self.layers[0], self.layers[-1]
-        least = min(ends, key=lambda layer: layer.numbers)
-        return (
-            TiedLayers(
-                layers=(0, len(self.layers) - 1),
-                parameter_bytes=min(layer.parameters for layer in ends),
-                gradient_bytes=min(layer.gradients for layer in ends),
-                optimizer_bytes=min(layer.optimizer for layer in ends),
-                num_numbers=least.numbers,
-                optimizer_bytes_per_number=min(
-                    layer.optimizer_of_number for layer in ends
-                ),
-            ),
+        every = [self.layers, *self.split.values()]
+        return tuple(
+            self.tie((0, len(layers) - 1), (layers[0], layers[-1]), place)
+            for place, layers in enumerate(every)
         )
+
+    def tie(
+        self, places: tuple[int, int], ends: tuple[Layer, Layer], variant: int
+    ) -> TiedLayers:
+        """As much of two layers in a variant as either has."""
+        least = min(ends, key=lambda layer: layer.numbers)
+        return TiedLayers(
+            layers=places,
+            variant=variant,
+            parameter_bytes=min(layer.parameters for layer in ends),
+            gradient_bytes=min(layer.gradients for layer in ends),
+            optimizer_bytes=min(layer.optimizer for layer in ends),
+            num_numbers=least.numbers,
+            optimizer_bytes_per_number=min(layer.optimizer_of_number for layer in ends),
+        )
+
+    def changed(self, change: Callable[[Layer], Layer], **fields: Any) -> Asked:
+        """The same with other layers, in each variant, and other parts."""
+        split = {one: list(map(change, mine)) for one, mine in self.split.items()}
+        layers = list(map(change, self.layers))
+        return replace(self, layers=layers, split=split, **fields)
 
     def drawn(self, dice: random.Random) -> Asked:
         """The same with exact seconds from inside their intervals, mostly ends."""
-        layers = [
-            replace(
+
+        def exact(layer: Layer) -> Layer:
+            return replace(
                 layer,
                 **{
                     name: getattr(layer, name) * (1 + self.time_error * part(dice))
                     for name in SECONDS
                 },
             )
-            for layer in self.layers
-        ]
-        return replace(self, layers=layers, time_error=0.0)
+
+        return self.changed(exact, time_error=0.0)
 
 
 def part(dice: random.Random) -> float:
@@ -173,6 +192,76 @@ def mixed(seed: int) -> Asked:
     return question
 
 
+def split(question: Asked, seed: int) -> Asked:
+    """The same with layers that tensor groups of 2, or of 2 and 4, can split.
+
+    Rows of variants differ at random. Where what lies between layers is split as well
+    it may be no worse than where it is not, or better here and worse there.
+    """
+    dice = random.Random(f"split {seed}")  # noqa: S311 - no secret
+    found: dict[Variant, list[Layer]] = {}
+    for degree in dice.choice(((2,), (2,), (2, 4))):
+        pairs = {one: random_parts(one, dice) for one in question.layers}
+        plain = [pairs[one] for one in question.layers]
+        found[Variant(tensor_degree=degree)] = plain
+        if dice.random() < 1 / 2:
+            is_better = dice.random() < 1 / 2
+            both = Variant(tensor_degree=degree, sequence_parallel=True)
+            others = {
+                one: lighter(mine, dice) if is_better else random_parts(one, dice)
+                for one, mine in pairs.items()
+            }
+            found[both] = [others[one] for one in question.layers]
+    return replace(question, split=found)
+
+
+def random_parts(layer: Layer, dice: random.Random) -> Layer:
+    """Part of a layer on a rank of a tensor group: some of its bytes and seconds."""
+
+    def part_of(amount: int) -> int:
+        return dice.randint(amount // 2, amount)
+
+    def activation(found: Activation) -> Activation:
+        amounts = ("saved", "forward", "backward", "held", "held_input")
+        less: dict[str, Any] = {name: part_of(getattr(found, name)) for name in amounts}
+        return replace(found, **less)
+
+    def messages() -> Messages:
+        return Messages(
+            constant=dice.choice((0, 0, 1)),
+            of_sample=dice.choice((0, 0, 1, 2)),
+            latencies=dice.choice((0, 1, 2)),
+        )
+
+    state = ("parameters", "gradients", "optimizer", "optimizer_transient", "boundary")
+    less: dict[str, Any] = {name: part_of(getattr(layer, name)) for name in state}
+    less |= {name: getattr(layer, name) * dice.uniform(0.4, 1.0) for name in SECONDS}
+    return replace(
+        layer,
+        **less,
+        kept=activation(layer.kept),
+        again=activation(layer.again),
+        forward_messages=messages(),
+        backward_messages=messages(),
+        step_messages=replace(messages(), of_sample=0),
+    )
+
+
+def lighter(layer: Layer, dice: random.Random) -> Layer:
+    """The same with fewer activations, perhaps faster."""
+
+    def activation(found: Activation) -> Activation:
+        return replace(found, saved=dice.randint(0, found.saved), held=0)
+
+    return replace(
+        layer,
+        boundary=dice.randint(0, layer.boundary),
+        kept=activation(layer.kept),
+        again=activation(layer.again),
+        forward_s=layer.forward_s * dice.choice((0.5, 1.0)),
+    )
+
+
 def crowded(question: Asked, dice: random.Random) -> Asked:
     """The same on nodes of at least two devices with fewer cores than devices."""
     devices = max(question.devices_per_node, 2)
@@ -196,6 +285,10 @@ def divisible(question: Asked) -> Asked:
         amounts = ("saved", "forward", "backward", "held", "held_input")
         return replace(found, **{name: by * getattr(found, name) for name in amounts})
 
+    def longer(sent: Messages) -> Messages:
+        sizes = by * sent.constant, by * sent.of_sample
+        return replace(sent, constant=sizes[0], of_sample=sizes[1])
+
     def divided(layer: Layer) -> Layer:
         numbers, of_number = 16 * layer.parameters, layer.optimizer
         transient = by * layer.optimizer_transient
@@ -206,6 +299,9 @@ def divisible(question: Asked) -> Asked:
             optimizer=(numbers * of_number + 4) if numbers else 0,
             optimizer_transient=transient,
             boundary=by * layer.boundary,
+            forward_messages=longer(layer.forward_messages),
+            backward_messages=longer(layer.backward_messages),
+            step_messages=longer(layer.step_messages),
             kept=larger(layer.kept),
             again=larger(layer.again),
             numbers=numbers,
@@ -213,9 +309,8 @@ def divisible(question: Asked) -> Asked:
             transient_of_number=-(-transient // numbers) if numbers else 0,
         )
 
-    return replace(
-        question,
-        layers=[divided(layer) for layer in question.layers],
+    return question.changed(
+        divided,
         capacity_bytes=by * question.capacity_bytes,
         input_bytes_per_sample=by * question.input_bytes_per_sample,
         target_bytes_per_sample=by * question.target_bytes_per_sample,
@@ -231,13 +326,12 @@ def hosted(question: Asked, seed: int) -> Asked:
     dice = random.Random(seed)  # noqa: S311 - no secret
     every = sum(one.optimizer + 2 * one.gradients for one in question.layers)
     room = dice.choice((2**28, 2**30)) + dice.choice((every, dice.randint(0, every)))
-    layers = [
-        replace(layer, host_step_s=float(dice.randint(0, 4)))
-        for layer in question.layers
-    ]
-    return replace(
-        question,
-        layers=layers,
+
+    def timed(layer: Layer) -> Layer:
+        return replace(layer, host_step_s=float(dice.randint(0, 4)))
+
+    return question.changed(
+        timed,
         capacity_bytes=question.capacity_bytes // dice.choice((1, 2)),
         host_memory_bytes=(room + question.capacity_bytes) * question.devices_per_node,
         link_to_host=Link(

@@ -31,6 +31,7 @@ from plimsoll_planner.records.model_profile import (
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+UNSPLIT = Variant()
 WIDEST = 4
 """Bytes of a number, at most."""
 KEPT, RECOMPUTED = 0, 1
@@ -208,22 +209,22 @@ def require_chain(profile: ModelProfile) -> None:
             )
 
 
-def rows_of(profile: ModelProfile) -> tuple[int, ...]:
-    """For each layer its row in the table of costs, unsplit.
+def rows_of(profile: ModelProfile, variant: Variant = UNSPLIT) -> tuple[int, ...]:
+    """For each layer its row in the table of costs, in one variant.
 
     Raises:
-        CannotPlanError: the profile holds only split variants.
+        CannotPlanError: the profile does not hold that variant.
     """
-    if Variant() not in profile.variants:
-        raise CannotPlanError(
-            "the profile has no unsplit variant (tensor_degree 1), profile it again"
+    if variant not in profile.variants:
+        split = f"no variant of tensor_degree {variant.tensor_degree}"
+        missing = (
+            "no unsplit variant (tensor_degree 1)" if variant == UNSPLIT else split
         )
-    variant = profile.variants.index(Variant())
+        raise CannotPlanError(f"the profile has {missing}, profile it again")
+    place = profile.variants.index(variant)
     costs = profile.costs
     rows = {
-        kind: row
-        for row, kind in enumerate(costs.kind)
-        if costs.variant[row] == variant
+        kind: row for row, kind in enumerate(costs.kind) if costs.variant[row] == place
     }
     return tuple(rows[kind] for kind in profile.layers.kind)
 
@@ -286,9 +287,17 @@ def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
     )
 
 
-def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
-    """Bytes of a chain (`require_chain`) for `micro_batch` samples."""
-    costs, recipe, rows = profile.costs, profile.recipe, rows_of(profile)
+def chain_bytes(
+    profile: ModelProfile,
+    bound: Bound,
+    micro_batch: int,
+    variant: Variant = UNSPLIT,
+) -> ChainBytes:
+    """Bytes of a chain (`require_chain`) for `micro_batch` samples.
+
+    They are those of one rank of a tensor group, if the variant splits layers.
+    """
+    costs, recipe, rows = profile.costs, profile.recipe, rows_of(profile, variant)
     place = np.array(rows, dtype=np.int64)
 
     def line(columns: ByteColumns | None) -> Ints:
@@ -336,7 +345,11 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),
         row=place,
-        ties=tuple(tie_of(recipe, tied, bound) for tied in profile.tied),
+        ties=tuple(
+            tie_of(recipe, tied, bound)
+            for tied in profile.tied
+            if profile.variants[tied.variant] == variant
+        ),
         inputs_per_sample=profile.input_bytes_per_sample,
         targets_per_sample=profile.target_bytes_per_sample,
         divided=divided,

@@ -45,6 +45,7 @@ from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least
@@ -183,12 +184,22 @@ PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}
 def num_communicators(mesh: Mesh, num_ties: int) -> tuple[int, int]:
     """Groups of several ranks in which a rank communicates, at least and at most.
 
-    The world, the stages of its replica, the replicas of its stage; and for each tie of
-    trained tensors the stages that hold it, unless those are all or one. The trainer
+    The world, the stages of its replica, the replicas of its stage, its tensor group;
+    and for each tie of trained tensors the stages that hold it, unless those are all or
+    one. The trainer
     reports as many (`plimsoll_trainer.process.run`).
     """
     least = (mesh.num_gpus > 1) + sum(degree > 1 for degree in mesh.degrees)
     return least, least + (num_ties if mesh.pipeline > 2 else 0)  # noqa: PLR2004
+
+
+def mesh_around(plan: HybridPlan, stage: Stage) -> Mesh:
+    """Degrees of the groups that the ranks of a stage are in."""
+    return Mesh(
+        pipeline=len(plan.stages),
+        data=stage.data_degree,
+        tensor=stage.variant.tensor_degree,
+    )
 
 
 def overhead_for(

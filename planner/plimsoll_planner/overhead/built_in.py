@@ -11,7 +11,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from plimsoll_planner.overhead.allowance import num_communicators, overhead_for
+from plimsoll_planner.overhead.allowance import (
+    mesh_around,
+    num_communicators,
+    overhead_for,
+)
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
@@ -20,7 +24,6 @@ from plimsoll_planner.records.device_overhead import (
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.text.explain import counted
 from plimsoll_planner.units import at_least
 
@@ -71,7 +74,7 @@ def basis_of(found: DeviceOverhead | None, offer: Offer, plan: HybridPlan) -> st
             f"from {counted(found.num_observations, 'rank')}{plans} measured on "
             f"{offer.device_product} with torch {found.key.torch_version}"
         )
-        mesh = Mesh(pipeline=len(plan.stages), data=plan.stages[0].data_degree)
+        mesh = mesh_around(plan, plan.stages[0])
         number = num_communicators(mesh, num_ties=0)[0]
         if not found.seen_above(plan.micro_batch, number):
             text += (

@@ -37,6 +37,7 @@ from plimsoll_planner.overhead import assumed
 from plimsoll_planner.overhead.allowance import (
     PERMILLE,
     key_of,
+    mesh_around,
     num_communicators,
     share_permille,
 )
@@ -52,7 +53,6 @@ from plimsoll_planner.records.device_overhead import (
 from plimsoll_planner.records.plan import HybridPlan, device_upper_bytes
 from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.record import Record
-from plimsoll_planner.records.strategy import Mesh
 
 FEWEST_RANKS = 8
 """Fewer are no evidence against the built-in lines, which rest on hundreds. The
@@ -140,7 +140,7 @@ def unreported_shortage(
     peaks = ((stage, peak) for stage in stages if (peak := stage.peak()))
     stage, peak = max(peaks, key=lambda pair: device_upper_bytes(pair[1]))
     offer = plan.offers[stage.offer]
-    mesh = Mesh(pipeline=len(plan.stages), data=stage.data_degree)
+    mesh = mesh_around(plan, stage)
     return Shortage(
         key=key_of(offer, plan.fingerprint),
         micro_batch=plan.micro_batch,

@@ -8,8 +8,8 @@ images (docs/decisions/0006). Reading order is import order:
     layer_costs, model_profile          what a workload costs
     device_overhead, engine, offer      what it runs on
     strategy                            how it is spread over devices
-    problem                             the question
-    plan, certificate                   the answer and its proof
+    fixed_parts, problem                the question
+    plan, space, certificate            the answer and its proof
     frontier, solution                  memory against speed; all of the answer
     replay, observation                 what a replay found, and what really happened
     task                                a task, and what became of it

@@ -7,7 +7,6 @@ sharding, schedule) tuple with the rule that decided it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,17 +20,15 @@ from plimsoll_planner.records.bounds import (
     Fraction,
     Index,
     Message,
-    Name,
     Range,
     Rate,
 )
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.problem import Limits, Override
 from plimsoll_planner.records.record import Record, mapping_of
+from plimsoll_planner.records.space import Space
 
 SamplesPerS = Annotated[float, Range(minimum=0, maximum=LARGEST_RATE)]
 
@@ -44,6 +41,9 @@ class Rule(StrEnum):
     """The limits or an override leave the count no degrees or no micro-batch."""
     ENGINE_CANNOT_RUN = "engine-cannot-run"
     POD_SHAPE = "pod-shape"
+    TENSOR_GROUP = "tensor-group"
+    """A tensor group does not leave a node, which has fewer devices than it has ranks.
+    """
     STATES_EXCEED = "states-exceed"
     """The states alone, spread evenly, exceed the capacity."""
     LAYER_EXCEEDS = "layer-exceeds"
@@ -173,6 +173,8 @@ class Decisions(Record):
     """Least lower bound of the peak over the tuple's plans; 0 where not computed."""
     best_samples_per_s: tuple[SamplesPerS, ...]
     """Upper bound of the throughput of its plans; 0 where not computed."""
+    sequence_parallel: tuple[bool, ...] | None = None
+    """Whether tensor groups split what lies between layers as well; None: nowhere."""
 
     @classmethod
     def from_json(cls, value: object, path: str) -> Self:
@@ -190,6 +192,11 @@ class Decisions(Record):
             given = alone | given
         return super(Decisions, cls).from_json(given, path)
 
+    @property
+    def has_tensor(self) -> bool:
+        """Whether layers are split in some tuple."""
+        return max(self.tensor_degree) > 1
+
     def num_decided(self) -> Counter[Rule]:
         """Number of tuples that each rule decided."""
         found: Counter[Rule] = Counter()
@@ -206,6 +213,7 @@ class Decisions(Record):
             *(self.pipeline_degree, self.tensor_degree, self.data_degree),
             *(self.micro_batch, self.sharding, self.schedule),
             *(self.offer, self.gpus_per_pod),
+            self.sequence_parallel or (False,) * len(self.rule),
         )
         self.require_distinct("rule", zip(*columns, strict=True))
         for verdict, rule in zip(self.verdict, self.rule, strict=True):
@@ -260,28 +268,6 @@ class CountVerdict(Record):
         if self.nearest_miss and self.nearest_miss.binding is not self.binding:
             rule = f"a miss of what binds, {self.binding}"
             raise self.refuse("nearest_miss", rule, self.nearest_miss.binding)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Space(Record):
-    """Within what the certificate holds."""
-
-    limits: Limits
-    offers: tuple[Offer, ...]
-    without: tuple[Name, ...]
-    """Techniques that were left out, such as tensor parallelism."""
-    override: Override = dataclasses.field(default_factory=Override)
-    """Parts that a person fixed; the certificate holds within that."""
-    needed_override: Override = dataclasses.field(default_factory=Override)
-    """The part of `override` without which the question has no answer: the micro-batch,
-    where layers such as BatchNorm compute over it. It makes no plan by hand."""
-    least_micro_batch: Count = 1
-    """The smallest that was profiled; nothing is known of smaller ones."""
-
-    @property
-    def is_fixed_by_hand(self) -> bool:
-        """Whether a person fixed more of the plan than the question needs."""
-        return self.override != self.needed_override
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -156,6 +156,25 @@ class ActivationColumns(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MessageColumns(Record):
+    """Messages of a tensor group; entry i belongs to row i of the table.
+
+    They go over the link inside a node: its latency, so many times, and the bytes.
+    """
+
+    constant_bytes: tuple[Bytes, ...]
+    """That each rank sends, at any micro-batch."""
+    bytes_per_sample: tuple[Bytes, ...]
+    """That each rank sends besides."""
+    num_latencies: tuple[Index, ...]
+    """In a ring of T ranks T - 1 for a gather or a scatter, 2 (T - 1) for a sum."""
+
+    def num_bytes(self, row: int, micro_batch: int) -> int:
+        """Bytes that each rank sends of one row."""
+        return self.constant_bytes[row] + self.bytes_per_sample[row] * micro_batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DividedColumns(Record):
     """Layers as they lie where replicas divide the optimizer state.
 
@@ -229,6 +248,13 @@ class LayerCosts(Record):
     divided: DividedColumns | None = None
     """None where replicas cannot divide the optimizer state, because the optimizer
     mixes numbers of a tensor, and in profiles of before that was asked."""
+    forward_messages: MessageColumns | None = None
+    """Of a tensor group in the forward pass of a micro-batch; recomputing repeats them.
+    None where no variant is split."""
+    backward_messages: MessageColumns | None = None
+    """In the backward pass, without recomputing."""
+    step_messages: MessageColumns | None = None
+    """Once in a step, after the last backward pass. None: there are none."""
 
     @property
     def num_probed(self) -> int:
@@ -260,3 +286,7 @@ class LayerCosts(Record):
                     "given, as forward is" if self.is_timed else "null, as forward is"
                 )
                 raise self.refuse(field, rule)
+        is_split = self.forward_messages is not None
+        if is_split == (self.backward_messages is None):
+            rule = "given where forward_messages is, and only there"
+            raise self.refuse("backward_messages", rule)

@@ -179,6 +179,8 @@ class TiedLayers(Record):
     """Trained numbers of the shared tensor, rounded up as in `DividedColumns`; 0 where
     nothing is divided."""
     optimizer_bytes_per_number: Bytes = 0
+    variant: Index = 0
+    """Which entry of the profile's `variants` the bytes are those of."""
 
     def check_rules(self) -> None:
         """At least two layers share."""
@@ -253,6 +255,11 @@ class ModelProfile(Document):
     """Layers whose micro-batch a person fixes; see `Problem.batch_statistics`."""
 
     @property
+    def tensor_degrees(self) -> tuple[int, ...]:
+        """Degrees that some variant was profiled for, rising."""
+        return tuple(sorted({variant.tensor_degree for variant in self.variants}))
+
+    @property
     def least_micro_batch(self) -> int:
         """The smallest micro-batch that every probed kind completed; 1 without probes.
 
@@ -298,6 +305,7 @@ class ModelProfile(Document):
         probed = tuple(probe.kind for probe in self.probes)
         probed_variants = tuple(probe.variant for probe in self.probes)
         with_statistics = tuple(one.kind for one in self.batch_statistics)
+        tied_variants = tuple(group.variant for group in self.tied)
         limits = (
             ("layers.kind", self.layers.kind, num_kinds, "kinds"),
             ("costs.kind", self.costs.kind, num_kinds, "kinds"),
@@ -308,6 +316,7 @@ class ModelProfile(Document):
             ("batch_statistics", with_statistics, num_kinds, "kinds"),
             ("probes", probed_variants, len(self.variants), "variants"),
             *(("tied", group.layers, num_layers, "layers") for group in self.tied),
+            ("tied", tied_variants, len(self.variants), "variants"),
         )
         for field, column, size, what in limits:
             if column and max(column) >= size:

@@ -7,6 +7,7 @@ says it in the words of whoever asked). Fields that a person sets have a row in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +32,13 @@ from plimsoll_planner.records.engine import (
     Schedule,
     Sharding,
     can_follow,
+)
+from plimsoll_planner.records.fixed_parts import (
+    check_degree,
+    check_layers,
+    check_product,
+    check_techniques,
+    check_tensor_degree,
 )
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
@@ -93,7 +101,8 @@ class Limits(Record):
     """Empty: any."""
     data_degrees: tuple[Count, ...] = ()
     """Empty: any."""
-    tensor_degrees: tuple[Count, ...] = (1,)
+    tensor_degrees: tuple[Count, ...] = ()
+    """Empty: any that the engine runs and the profile has."""
     schedules: tuple[Schedule, ...] = ()
     """Empty: any that the engine runs."""
     shardings: tuple[Sharding, ...] = (Sharding.NONE, Sharding.OPTIMIZER)
@@ -117,12 +126,14 @@ class Limits(Record):
 
     def check_rules(self) -> None:
         """Something is left to search."""
-        for field in ("tensor_degrees", "shardings", "optimizer_homes"):
+        for field in ("shardings", "optimizer_homes"):
             if not getattr(self, field):
                 raise self.refuse(field, "at least one entry")
-        least = min(self.pipeline_degrees or (1,)) * min(self.data_degrees or (1,))
+        names = ("pipeline_degrees", "data_degrees", "tensor_degrees")
+        given = {name: allowed for name in names if (allowed := getattr(self, name))}
+        least = math.prod(map(min, given.values()))
         if least > self.max_gpus:
-            rule = f"at least {least}, which pipeline_degrees and data_degrees need"
+            rule = f"at least {least}, which {' and '.join(given)} need"
             raise self.refuse("max_gpus", rule)
         if self.headroom == 1:
             raise self.refuse("headroom", "below 1, which leaves no memory at all")
@@ -135,6 +146,7 @@ class Override(Record):
     num_gpus: GPUCount | None = None
     num_stages: Count | None = None
     data_degree: Count | None = None
+    tensor_degree: Count | None = None
     micro_batch: Count | None = None
     cuts: Layers = ()
     """First layer of each stage, from 0 on; empty: not fixed."""
@@ -156,7 +168,13 @@ class Override(Record):
     @property
     def least_gpus(self) -> int:
         """Fewest GPUs that the fixed parts need."""
-        return self.num_gpus or (self.stages or 1) * (self.data_degree or 1)
+        return self.num_gpus or self.fixed_degrees
+
+    @property
+    def fixed_degrees(self) -> int:
+        """Product of the degrees that are fixed."""
+        degrees = self.stages, self.data_degree, self.tensor_degree
+        return math.prod(degree or 1 for degree in degrees)
 
     @property
     def stages(self) -> int | None:
@@ -182,16 +200,14 @@ class Override(Record):
         if self.in_flight_caps and self.in_flight_caps[-1] != 1:
             rule = "1 on the last stage, whose micro-batches turn at once"
             raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
-        if self.num_gpus and (
-            self.num_gpus % ((stages or 1) * (self.data_degree or 1))
-        ):
-            rule = "a multiple of stages times replicas"
-            raise self.refuse("num_gpus", rule)
-        if self.num_gpus and stages and self.data_degree:
-            product = stages * self.data_degree
-            if self.num_gpus != product:
-                rule = f"{product}, stages times replicas"
-                raise self.refuse("num_gpus", rule)
+        product, named = self.fixed_degrees, "stages times replicas"
+        if self.tensor_degree:
+            named += " times the tensor degree"
+        if self.num_gpus and self.num_gpus % product:
+            raise self.refuse("num_gpus", f"a multiple of {named}")
+        is_fixed = stages and self.data_degree and self.tensor_degree
+        if self.num_gpus and is_fixed and self.num_gpus != product:
+            raise self.refuse("num_gpus", f"{product}, {named}")
         self.require_distinct("recomputed_layers", self.recomputed_layers or ())
 
 
@@ -232,6 +248,21 @@ class Problem(Document):
         return self.limits.in_flight_caps and self.engine.can.in_flight_caps
 
     @property
+    def possible_tensor_degrees(self) -> tuple[int, ...]:
+        """Those that the engine runs and the profile has."""
+        return self.profile.tensor_degrees if self.engine.can.tensor_parallel else (1,)
+
+    @property
+    def tensor_degrees(self) -> tuple[int, ...]:
+        """Those of them that limits and override allow."""
+        fixed, allowed = self.override.tensor_degree, self.limits.tensor_degrees
+        return tuple(
+            degree
+            for degree in self.possible_tensor_degrees
+            if fixed in {None, degree} and (not allowed or degree in allowed)
+        )
+
+    @property
     def schedules(self) -> tuple[Schedule, ...]:
         """Those that the engine runs and the limits allow."""
         allowed, runs = self.limits.schedules, self.engine.can.schedules
@@ -255,9 +286,10 @@ class Problem(Document):
         if not self.schedules:
             rule = f"a schedule of the engine: {', '.join(self.engine.can.schedules)}"
             raise self.refuse("limits.schedules", rule, self.limits.schedules)
-        if 1 not in self.limits.tensor_degrees and not self.engine.can.tensor_parallel:
+        degrees = self.limits.tensor_degrees
+        if degrees and 1 not in degrees and not self.engine.can.tensor_parallel:
             rule = f"1, as {self.engine.engine} has no tensor parallelism"
-            raise self.refuse("limits.tensor_degrees", rule, self.limits.tensor_degrees)
+            raise self.refuse("limits.tensor_degrees", rule, degrees)
         if self.objective.deadline_s is not None and self.num_steps is None:
             raise self.refuse("num_steps", "a number, where a deadline is given")
         check_whole_nodes(self.limits, self.objective)
@@ -292,48 +324,20 @@ class Problem(Document):
 
     def _check_override(self) -> None:
         """Fixed parts exist, and can be inside the limits."""
-        fixed, costs = self.override, self.profile.costs
-        layers = self.profile.layers
-        if fixed.cuts and fixed.cuts[-1] >= len(layers.name):
-            rule = f"layers below {len(layers.name)}, the number of layers"
-            raise self.refuse("override.cuts", rule, fixed.cuts[-1])
-        row_of = dict(zip(costs.kind, costs.recomputable, strict=True))
-        for layer in fixed.recomputed_layers or ():
-            if layer >= len(layers.name):
-                rule = f"layers below {len(layers.name)}, the number of layers"
-                raise self.refuse("override.recomputed_layers", rule, layer)
-            if not row_of[layers.kind[layer]]:
-                rule = f"layers that can recompute, which {layers.name[layer]} cannot"
-                raise self.refuse("override.recomputed_layers", rule, layer)
-        if (fixed.num_stages or 1) > len(layers.name):
-            rule = f"at most {len(layers.name)}, one stage for each layer"
-            raise self.refuse("override.num_stages", rule, fixed.num_stages)
-        for field, degree, allowed in (
-            ("num_stages", fixed.num_stages, self.limits.pipeline_degrees),
-            ("data_degree", fixed.data_degree, self.limits.data_degrees),
-        ):
-            if degree and allowed and degree not in allowed:
-                rule = f"one that the limits allow: {', '.join(map(str, allowed))}"
-                raise self.refuse(f"override.{field}", rule, degree)
-        self._check_techniques()
-        check_fixed(self.global_batch_size, self.limits, fixed)
-
-    def _check_techniques(self) -> None:
-        """The engine has what is fixed of techniques."""
-        fixed, engine = self.override, self.engine
-        homes = engine.can.optimizer_homes
-        if fixed.optimizer_home not in {None, *homes}:
-            rule = f"what {engine.engine} runs: {', '.join(homes)}"
-            raise self.refuse(
-                "override.optimizer_home", rule, str(fixed.optimizer_home)
-            )
-        runs = [one for one in Sharding if one in engine.can.shardings]
-        if fixed.sharding is not None and fixed.sharding not in runs:
-            rule = f"what {engine.engine} runs: {', '.join(runs)}"
-            raise self.refuse("override.sharding", rule, str(fixed.sharding))
+        fixed, limits, engine = self.override, self.limits, self.engine
+        again = fixed.recomputed_layers or ()
+        check_layers(self.profile, fixed.cuts, again, fixed.num_stages)
+        check_degree("num_stages", fixed.num_stages, limits.pipeline_degrees)
+        check_degree("data_degree", fixed.data_degree, limits.data_degrees)
+        check_degree("tensor_degree", fixed.tensor_degree, limits.tensor_degrees)
+        check_tensor_degree(engine, self.profile, fixed.tensor_degree)
+        degrees = fixed.stages, fixed.data_degree, self.tensor_degrees
+        check_product(fixed.num_gpus, *degrees)
+        check_techniques(engine, fixed.optimizer_home, fixed.sharding)
         if fixed.in_flight_caps and not self.has_in_flight_caps:
             rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"
             raise self.refuse("override.in_flight_caps", rule, fixed.in_flight_caps)
+        check_fixed(self.global_batch_size, limits, fixed)
 
 
 def check_fixed(global_batch_size: int, limits: Limits, fixed: Override) -> None:

@@ -6,12 +6,13 @@ The only place that names the axes of parallelism and the order of ranks along t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from plimsoll_planner.records.bounds import Count
 from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.record import Record
 
 
@@ -69,10 +70,22 @@ class Mesh(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strategy(Record):
-    """A mesh, and the order of passes on it."""
+    """A mesh, the order of passes on it, and how tensor groups split layers."""
 
     mesh: Mesh
     schedule: Schedule = Schedule.ONE_F_ONE_B
+    sequence_parallel: bool = False
+    """Tensor groups split what lies between their layers as well."""
+
+    def check_rules(self) -> None:
+        """Sequence parallelism splits along a tensor group."""
+        if self.sequence_parallel and self.mesh.tensor == 1:
+            raise self.refuse("sequence_parallel", "false where mesh.tensor is 1")
+
+    @property
+    def variant(self) -> Variant:
+        """How each layer is split."""
+        return variant_of(self.mesh.tensor, self.sequence_parallel)
 
     @property
     def without_stages(self) -> Strategy:
@@ -86,9 +99,20 @@ def without_stages(strategy: Strategy) -> Strategy:
     return replace(strategy, mesh=replace(strategy.mesh, pipeline=1))
 
 
-def meshes_of(num_gpus: int) -> list[Mesh]:
-    """Every mesh of a number of devices that is searched, in order of P."""
-    return [Mesh(pipeline=p, data=num_gpus // p) for p in divisors(num_gpus)]
+@lru_cache(maxsize=64)
+def variant_of(tensor_degree: int, sequence_parallel: bool) -> Variant:
+    """Variant of a strategy, kept: it is used often, and records are checked."""
+    return Variant(tensor_degree=tensor_degree, sequence_parallel=sequence_parallel)
+
+
+def meshes_of(num_gpus: int, tensor_degrees: Sequence[int] = (1,)) -> list[Mesh]:
+    """Every mesh of a number of devices with some T, in the order of T, then of P."""
+    return [
+        Mesh(pipeline=p, data=num_gpus // tensor // p, tensor=tensor)
+        for tensor in tensor_degrees
+        if num_gpus % tensor == 0
+        for p in divisors(num_gpus // tensor)
+    ]
 
 
 def divisors(number: int) -> list[int]:

@@ -3,8 +3,9 @@
 In: a problem and a number of GPUs. Out: one `Row` for each rule of cutting. Called by
 `plimsoll compare`. Only the cuts differ: every rule may choose P, D, b and the layers
 that recompute as the search does, where they are not fixed, so what is left is the
-price of the cuts. All rows may take as long for a step: a tolerance more than the rule
-whose fastest plan is slowest. So their memory is compared at one speed.
+price of the cuts. The tensor degree is the one that is fixed, else the least. All rows
+may take as long for a step: a tolerance more than the rule whose fastest plan is
+slowest. So their memory is compared at one speed.
 
     uniform      stage i begins at layer round(i * L / P), halves to even
     parameters   the largest sum of parameter bytes is least
@@ -15,12 +16,12 @@ whose fastest plan is slowest. So their memory is compared at one speed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Bound, rows_of
+from plimsoll_planner.memory.chain_bytes import UNSPLIT, Bound, rows_of
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.choose import TIE, least_memory_of, least_memory_tuple
@@ -67,6 +68,9 @@ class Comparison:
 
 def compare(problem: Problem, num_gpus: int) -> Comparison:
     """One row for each rule; the rate floor is that of the exact search."""
+    degree = min(problem.tensor_degrees)
+    limits = replace(problem.limits, tensor_degrees=(degree,))
+    problem = replace(problem, limits=limits)
     ours = Explorer(problem)
     floor = ours.floor(ours.best_per_gpu())
     rules: list[tuple[str, CutsOf | None]] = [
@@ -188,5 +192,5 @@ def parameter_weights(problem: Problem) -> list[float]:
 
 def time_weights(explorer: Explorer) -> list[float]:
     """Seconds of every layer on the first offer, for one sample."""
-    chain = explorer.search.tables.seconds(0, Bound.EXPECTED, 1)
+    chain = explorer.search.tables.of(UNSPLIT).seconds(0, Bound.EXPECTED, 1)
     return [float(value) for value in chain.forward + chain.backward]

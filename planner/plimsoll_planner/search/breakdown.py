@@ -66,7 +66,8 @@ def tensor_parts(
             data_degree=stage.data_degree,
         ),
     )
-    whole = chain_bytes(problem.profile, Bound.EXPECTED, plan.micro_batch)
+    asked = Bound.EXPECTED, plan.micro_batch, stage.variant
+    whole = chain_bytes(problem.profile, *asked)
     chain = choice_of(stage, problem).bytes(whole)
     peaks = phase_peaks(chain, load, holding_factors(problem.engine.holds))
     return peaks[phase_in_formula(reported, stage, peaks)]

@@ -76,6 +76,7 @@ def build_stage(
         chunks=(Chunk(first_layer=first, end_layer=end),),
         ranks=tuple(candidate.mesh.ranks(place)),
         offer=0,
+        variant=candidate.strategy.variant,
         data_degree=candidate.mesh.data,
         recomputed_layers=found.recomputed[place],
         in_flight_cap=search.stage_flow(
@@ -100,7 +101,7 @@ def stage_peaks(
     )
     by_bound = {
         bound: phase_peaks(
-            search.tables.bytes(
+            search.costs(candidate).bytes(
                 bound, candidate.micro_batch, found.choices[place].capped(None)
             ),
             load,
@@ -139,20 +140,21 @@ def phase_peak(
 
 def host_tensors(search: TupleSearch, found: Found, place: int) -> int:
     """Bytes of tensors that a rank of a stage holds in its machine's memory."""
-    b, choice = found.candidate.micro_batch, found.choices[place].capped(None)
+    candidate, choice = found.candidate, found.choices[place].capped(None)
     run = search.tables.runs_of(found.cuts)[place]
-    return int(search.tables.stages(Bound.UPPER, b, choice).host[run])
+    stages = search.costs(candidate).stages
+    return int(stages(Bound.UPPER, candidate.micro_batch, choice).host[run])
 
 
 def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
     """Memory of the machine that each pod asks for: all that its ranks may take."""
-    b = found.candidate.micro_batch
+    candidate = found.candidate
     of_ranks = [
-        int(search.host_bytes(Bound.UPPER, b, choice.capped(None))[run])
+        int(search.host_bytes(candidate, Bound.UPPER, choice)[run])
         for choice, run in zip(
             found.choices, search.tables.runs_of(found.cuts), strict=True
         )
-        for _ in range(found.candidate.mesh.ranks_per_stage)
+        for _ in range(candidate.mesh.ranks_per_stage)
     ]
     pods = [
         of_ranks[first : first + gpus_per_pod]

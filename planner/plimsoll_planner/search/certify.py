@@ -19,10 +19,10 @@ from plimsoll_planner.records.certificate import (
     Decisions,
     NearestMiss,
     Rule,
-    Space,
 )
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.space import Space
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.nearest_miss import host_miss, memory_miss
@@ -40,7 +40,7 @@ BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
     (Binding.HOST_MEMORY, (Rule.HOST_MEMORY,)),
     (Binding.MEMORY, MEMORY_RULES),
-    (Binding.GPU_LIMIT, (Rule.POD_SHAPE,)),
+    (Binding.GPU_LIMIT, (Rule.POD_SHAPE, Rule.TENSOR_GROUP)),
     (Binding.ENGINE, (Rule.ENGINE_CANNOT_RUN,)),
     (Binding.BATCH, (Rule.BATCH_DOES_NOT_DIVIDE,)),
     (Binding.GPU_LIMIT, (Rule.OUTSIDE_LIMITS,)),
@@ -60,7 +60,11 @@ def certificate_of(
     cut_off = explorer.num_cut_off
     return Certificate(
         space=Space(
-            limits=replace(problem.limits, schedules=searched_schedules(problem)),
+            limits=replace(
+                problem.limits,
+                schedules=searched_schedules(problem),
+                tensor_degrees=problem.tensor_degrees,
+            ),
             offers=problem.offers,
             without=(*techniques.absent(problem), *schedules.absent()),
             override=problem.override,
@@ -148,6 +152,7 @@ def binding_of(rules: set[Rule]) -> Binding:
 def columns(explorer: Explorer, decisions: list[Decision]) -> Decisions:
     """Decisions as columns."""
     tuples: list[Candidate] = [decision.candidate for decision in decisions]
+    flags = tuple(c.strategy.sequence_parallel for c in tuples)
     return Decisions(
         pipeline_degree=tuple(c.mesh.pipeline for c in tuples),
         tensor_degree=tuple(c.mesh.tensor for c in tuples),
@@ -163,6 +168,7 @@ def columns(explorer: Explorer, decisions: list[Decision]) -> Decisions:
         rule=tuple(d.rule for d in decisions),
         least_lower_bytes=tuple(d.least_lower_bytes for d in decisions),
         best_samples_per_s=tuple(d.best_samples_per_s for d in decisions),
+        sequence_parallel=flags if any(flags) else None,
     )
 
 
@@ -256,7 +262,7 @@ def warnings_of(
             f"{assumption_text(allowed)} is assumed, from "
             "public figures; the first run narrows it"
         )
-    seconds = explorer.search.tables.seconds(
+    seconds = explorer.search.costs(candidate).seconds(
         candidate.offer, Bound.EXPECTED, candidate.micro_batch
     )
     if seconds.is_estimated:

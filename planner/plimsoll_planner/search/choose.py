@@ -236,13 +236,14 @@ def least_memory_tuple(
 
 
 def preference(explorer: Explorer, plan: Found) -> tuple[float, ...]:
-    """Order of plans: peak, GPUs, speed, price, stages, micro-batch, offer."""
+    """Order of plans: peak, GPUs, speed, price, T, stages, micro-batch, offer."""
     candidate = plan.candidate
     return (
         explorer.device_peak(plan),
         candidate.num_gpus,
         plan.step_s,
         explorer.price_per_hour(candidate),
+        candidate.mesh.tensor,
         candidate.num_stages,
         candidate.micro_batch,
         candidate.offer,

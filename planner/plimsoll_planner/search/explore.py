@@ -23,6 +23,7 @@ from plimsoll_planner.search.known_seconds import with_known_seconds
 from plimsoll_planner.search.space import Candidate, Family, families_of, members_of
 from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.search.variants import searched_variants
 from plimsoll_planner.search.verdicts import (
     Decision,
     Floor,
@@ -57,8 +58,9 @@ class Explorer:
         What is decided as a family is not searched, and does not count as work.
         """
         limits, layers = self.problem.limits, len(self.problem.profile.layers.name)
+        variants = searched_variants(self.problem)
         space = {
-            count: families_of(self.problem, layers, count)
+            count: families_of(self.problem, layers, count, variants)
             for count in range(1, limits.max_gpus + 1)
         }
         every = chain.from_iterable(space.values())

@@ -60,7 +60,7 @@ class FamilyBounds:
         strategy = candidate.strategy.without_stages
         if not falls_with_replicas(context.problem):
             strategy = replace(strategy, mesh=replace(strategy.mesh, data=1))
-        most_stages = context.problem.limits.max_gpus // strategy.mesh.data
+        most_stages = context.problem.limits.max_gpus // strategy.mesh.num_gpus
         most = max(min(context.tables.num_layers, most_stages), stages)
         has_host = context.host_share(candidate) > 0
         found = context.once(
@@ -76,6 +76,7 @@ class FamilyBounds:
     ) -> Ints:
         """[A, B]: relaxed peaks of a stage, `left` stages from it to the last."""
         tables, can = self._context.tables, self._context.problem.engine.can
+        costs = tables.of(strategy.variant)
         fewest = 1 if can.fewer_micro_batches_than_stages else left
         in_flight = self._context.caps(SCHEDULES[strategy.schedule], left, fewest)[0]
         flow = Flow(
@@ -84,18 +85,16 @@ class FamilyBounds:
             micro_batch=tables.micro_batches[0],
             data_degree=strategy.mesh.data,
         )
-        options = tables.relaxed_options(bound)
+        options = costs.relaxed_options(bound)
         return least_of(
-            least_peaks(
-                tables.relaxed_stages(bound, choice), options, choice.flow(flow)
-            )
+            least_peaks(costs.relaxed_stages(bound, choice), options, choice.flow(flow))
             for choice in self._context.stage_choices(strategy, has_host)
         )
 
     def states(self, candidate: Candidate, bound: Bound) -> int:
         """Least peak if all state, shared parts once, were spread evenly over P."""
         chains = [
-            choice.bytes(self._context.tables.relaxed_bytes(bound))
+            choice.bytes(self._context.costs(candidate).relaxed_bytes(bound))
             for choice in self._context.choices(candidate)
         ]
         shared = sum(
@@ -152,8 +151,8 @@ class FamilyBounds:
 
         One that lacks the memory of its machine has none.
         """
-        tables, stages = self._context.tables, candidate.num_stages
-        holdings = tables.holdings
+        costs, stages = self._context.costs(candidate), candidate.num_stages
+        holdings = costs.holdings
         is_monotone = (
             holdings.buffers is ReceiveBuffers.JUST_IN_TIME
             and not holdings.output_kept
@@ -165,7 +164,7 @@ class FamilyBounds:
         peaks = (
             known.least_peaks[stages]
             for known in self._known[self._alike(candidate)]
-            if tables.num_probed < known.micro_batch < candidate.micro_batch
+            if costs.num_probed < known.micro_batch < candidate.micro_batch
             and stages < len(known.least_peaks)
         )
         return max((peak for peak in peaks if peak < LARGEST_BYTES), default=0)

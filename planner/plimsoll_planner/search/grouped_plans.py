@@ -92,7 +92,7 @@ class GroupedPlans(StageOptions):
     ) -> float:
         """Least seconds of one micro-batch through all stages and back."""
         b = candidate.micro_batch
-        runs = self.tables.runs(candidate.offer, numbers.seconds, b)
+        runs = self.costs(candidate).runs(candidate.offer, numbers.seconds, b)
         passes_s = float(runs.forward_before[-1] + runs.backward_before[-1])
         return passes_s + sum(float(link[1:-1].min()) for link in links)
 
@@ -100,8 +100,8 @@ class GroupedPlans(StageOptions):
         self, candidate: Candidate, numbers: Numbers, capacity_bytes: int
     ) -> tuple[Floats, list[Floats]]:
         """Seconds of runs by number in flight, and of links, for `next_fit`."""
-        b = candidate.micro_batch
-        runs = self.tables.runs(candidate.offer, numbers.seconds, b)
+        b, costs = candidate.micro_batch, self.costs(candidate)
+        runs = costs.runs(candidate.offer, numbers.seconds, b)
         load = runs.forward + runs.backward
 
         def added_s(in_flight: int) -> Floats:
@@ -112,7 +112,7 @@ class GroupedPlans(StageOptions):
                 for choice in self.choices(candidate)
             )
 
-        boundaries = self.tables.boundaries(numbers.seconds, b)
+        boundaries = costs.boundaries(numbers.seconds, b)
         links = [
             np.append(0.0, [2 * hop.seconds(int(size)) for size in boundaries])
             for hop in self.placed(candidate).hops

@@ -40,13 +40,15 @@ def needed_by_stage(
 ) -> Floats:
     """[A, B]: least bytes of a machine with which a stage fits, infinite if none."""
     bound, b = Bound.LOWER, candidate.micro_batch
-    options = search.tables.least_peak_options(bound, b, merge=True)
+    costs = search.costs(candidate)
+    options = costs.least_peak_options(bound, b, merge=True)
 
     def needed(choice: StageChoice) -> Floats:
         asked = bound, b, choice.capped(None)
         flow = search.stage_flow(candidate, stage, choice)
-        peaks = least_peaks(search.tables.stages(*asked), options, flow)
-        own = search.host_bytes(*asked) if choice.uses_host else 0
+        peaks = least_peaks(costs.stages(*asked), options, flow)
+        uses_host = choice.uses_host
+        own = search.host_bytes(candidate, bound, choice) if uses_host else 0
         return np.where(peaks <= capacity_bytes, own, np.inf)
 
     return least_of(map(needed, search.leanest(candidate, stage)))

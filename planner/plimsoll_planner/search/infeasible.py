@@ -7,6 +7,7 @@ tried by really solving the changed problem, so what it promises holds:
     larger devices     the least peak over all tuples says how large
     larger machines    doublings of their memory
     a smaller batch    halves of the global batch
+    a larger T         where limits or an override leave out what was profiled
     a lower floor      the rate that the fastest plan reaches
 
 Where the work limit cut the search off, nothing binds that is known, and a longer
@@ -70,6 +71,8 @@ def infeasible(
         lower_floor(explorer) if binding is Binding.RATE else "",
         smaller_micro_batch(explorer.problem) if binding is Binding.ENGINE else "",
         fewer_gpus(explorer.problem) if binding is Binding.GPU_LIMIT else "",
+        larger_tensor(explorer.problem),
+        smaller_tensor(explorer.problem) if binding is Binding.GPU_LIMIT else "",
     ]
     helping = [change for change in changes if change]
     text = "; or ".join(helping) or "none was found: change the model or its limits"
@@ -233,6 +236,32 @@ def smaller_micro_batch(problem: Problem) -> str:
     if not most:
         return f"a global batch of {stages} samples or more, one for each stage"
     return f"a micro-batch of at most {most}: {stages} stages need {stages} of them"
+
+
+def larger_tensor(problem: Problem) -> str:
+    """Least larger tensor degree with a plan, where it is left out."""
+    most = max(problem.tensor_degrees)
+    for degree in problem.possible_tensor_degrees:
+        if degree <= most:
+            continue
+        limits = replace(problem.limits, tensor_degrees=(degree,))
+        override = replace(problem.override, tensor_degree=degree)
+        try:
+            changed = replace(problem, limits=limits, override=override)
+        except ValueError:
+            continue
+        gpus = first_count(changed, 1)
+        if gpus:
+            return f"a tensor degree of {degree}, on {gpus_text(gpus, problem.offers)}"
+    return ""
+
+
+def smaller_tensor(problem: Problem) -> str:
+    """Largest tensor degree of a node, if all that are allowed are larger."""
+    most = max(offer.devices_per_node for offer in problem.offers)
+    if min(problem.tensor_degrees) <= most:
+        return ""
+    return f"a tensor degree of at most {most}, the devices of a node"
 
 
 def fewer_gpus(problem: Problem) -> str:

@@ -13,6 +13,7 @@ from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal, Objective, Problem
 from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.records.strategy import meshes_of
 from plimsoll_planner.search.answer import solve
 
 LEAST_MEMORY = Objective(
@@ -23,10 +24,10 @@ LEAST_MEMORY = Objective(
 def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
     """Yield the least-memory plan of every mesh of a count, on the first offer."""
     offer = replace(problem.offers[0], device_memory_bytes=LARGEST_DEVICE_BYTES)
-    for num_stages in range(1, num_gpus + 1):
-        if num_gpus % num_stages or num_stages > len(problem.profile.layers.name):
+    for mesh in meshes_of(num_gpus, problem.tensor_degrees):
+        if mesh.pipeline > len(problem.profile.layers.name):
             continue
-        if problem.global_batch_size % (num_gpus // num_stages):
+        if problem.global_batch_size % mesh.data:
             continue
         found = solve(
             replace(
@@ -35,7 +36,10 @@ def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
                 limits=replace(problem.limits, max_gpus=num_gpus, whole_nodes=False),
                 objective=LEAST_MEMORY,
                 override=replace(
-                    problem.needed_override, num_gpus=num_gpus, num_stages=num_stages
+                    problem.needed_override,
+                    num_gpus=num_gpus,
+                    num_stages=mesh.pipeline,
+                    tensor_degree=mesh.tensor,
                 ),
             )
         )

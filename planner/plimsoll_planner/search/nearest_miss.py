@@ -71,9 +71,8 @@ def fullest(
         for s in range(stages)
     ]
     cuts = search.placement(stages).first_cuts(matrices, float(least))
-    options = search.tables.least_peak_options(
-        bound, candidate.micro_batch, merge=merge
-    )
+    costs = search.costs(candidate)
+    options = costs.least_peak_options(bound, candidate.micro_batch, merge=merge)
     found: list[tuple[int, int, Phase]] = []
     layers = search.tables.layers(cuts)
     for place, run in enumerate(search.tables.runs_of(cuts)):
@@ -95,7 +94,7 @@ def fullest(
             recomputed=frozenset(options.recomputed(*run, option)),
             flow=search.stage_flow(candidate, place, choice),
         )
-        chain = search.tables.bytes(bound, candidate.micro_batch, choice.capped(None))
+        chain = costs.bytes(bound, candidate.micro_batch, choice.capped(None))
         for phase, peak in phase_peaks(chain, load, search.tables.holdings).items():
             found.append((peak.total(), -place, phase))
     num_bytes, place, phase = max(found, key=lambda entry: entry[:2])

@@ -104,7 +104,8 @@ class Periods:
                 self._added_seconds(*asked, choice, choice.flow(flow))
                 for choice in context.choices(alone)
             )
-            runs = context.tables.runs(alone.offer, Bound.EXPECTED, alone.micro_batch)
+            costs, b = context.costs(alone), alone.micro_batch
+            runs = costs.runs(alone.offer, Bound.EXPECTED, b)
             load = runs.forward + runs.backward
             before = runs.forward_before + runs.backward_before
             behind = before[-1] - before

@@ -103,8 +103,8 @@ class PlansWithin:
     def _bounds(self, runs: list[Run]) -> CutBounds:
         """Bounds of the steps of given cuts."""
         candidate = self.candidate
-        tables = self.search.tables
-        sizes = tables.boundaries(self.numbers.seconds, candidate.micro_batch)
+        costs = self.search.costs(candidate)
+        sizes = costs.boundaries(self.numbers.seconds, candidate.micro_batch)
         return CutBounds(
             times=lambda stage, k: self._least_times((stage, runs[stage], k)),
             links_s=[
@@ -122,8 +122,8 @@ class PlansWithin:
         if best.is_quickest:
             return times
         candidate = self.candidate
-        tables, b = self.search.tables, candidate.micro_batch
-        backward = tables.runs(candidate.offer, self.numbers.seconds, b).backward
+        costs, b = self.search.costs(candidate), candidate.micro_batch
+        backward = costs.runs(candidate.offer, self.numbers.seconds, b).backward
         return replace(times, backward_s=float(backward[run]), end_s=0.0)
 
     @cached_property

@@ -6,8 +6,9 @@ replay; the rules are here.
 
     formula's interval        |------------[----x----]------------|
     replay inside             the plan stands, its interval shrinks to the replay's own
-    replay outside            the kinds of layers in that stage are widened until their
-                              interval holds it, and the search starts again
+    replay outside            the kinds of layers in that stage are widened, as they are
+                              split there, until their interval holds it, and the search
+                              starts again
 
 A replay for CUDA does not see what kernels allocate inside themselves, which a profile
 that was measured there has seen: its intervals shrink from below only.
@@ -21,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from plimsoll_planner.memory.chain_bytes import rows_of
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ActivationColumns, ByteColumns, Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -165,14 +167,14 @@ def widened(
     The transient of one layer bounds the peak of its stage, so widening it by the bytes
     that are outside makes the stage's interval hold the replay.
     """
-    needed: dict[int, int] = {}
+    rows: dict[int, int] = {}
     for one in outside:
-        for chunk in plan.stages[one.stage].chunks:
-            for layer in range(chunk.first_layer, chunk.end_layer):
-                kind = profile.layers.kind[layer]
-                needed[kind] = max(needed.get(kind, 0), one.needed_bytes)
+        stage = plan.stages[one.stage]
+        row_of = rows_of(profile, stage.variant)
+        for chunk in stage.chunks:
+            for row in row_of[chunk.first_layer : chunk.end_layer]:
+                rows[row] = max(rows.get(row, 0), one.needed_bytes)
     costs = profile.costs
-    rows = {row: needed[kind] for row, kind in enumerate(costs.kind) if kind in needed}
     costs = replace(
         costs,
         kept=widened_transient(costs.kept, rows, plan.micro_batch),

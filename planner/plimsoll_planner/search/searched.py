@@ -7,6 +7,8 @@ must have been searched.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.engine import (
     Granularity,
@@ -18,9 +20,8 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.techniques import TECHNIQUES
 
-SEARCHED = {
+SEARCHED: dict[str, tuple[StrEnum, ...]] = {
     "schedules": tuple(SCHEDULES),
-    "tensor_degrees": (1,),
     "shardings": (Sharding.NONE, Sharding.OPTIMIZER),
     "optimizer_homes": tuple(OptimizerHome),
 }
@@ -36,11 +37,18 @@ def require_searched(problem: Problem) -> None:
     for field, known in SEARCHED.items():
         for entry in getattr(problem.limits, field):
             if entry not in known:
-                only = ", ".join(map(str, known))
+                only = ", ".join(known)
                 raise CannotPlanError(
                     f"limits.{field}: {entry} is not searched yet, and a certificate "
                     f"would say that it was: allow only {only}"
                 )
+    for degree in problem.limits.tensor_degrees:
+        if degree not in problem.possible_tensor_degrees:
+            only = ", ".join(map(str, problem.possible_tensor_degrees))
+            raise CannotPlanError(
+                f"limits.tensor_degrees: {degree} is not searched, as "
+                f"{lacking_text(problem)}: allow only {only}"
+            )
     if not searched_schedules(problem):
         raise CannotPlanError(
             f"engine {problem.engine.engine} runs {', '.join(problem.schedules)}, and "
@@ -55,6 +63,13 @@ def require_searched(problem: Problem) -> None:
             f"{problem.engine.can.recompute}, and only recompute by layer is searched "
             "yet"
         )
+
+
+def lacking_text(problem: Problem) -> str:
+    """Why layers are not split in more ways, in words."""
+    if not problem.engine.can.tensor_parallel:
+        return f"{problem.engine.engine} has no tensor parallelism"
+    return "the layers were not profiled for it"
 
 
 def searched_schedules(problem: Problem) -> tuple[Schedule, ...]:

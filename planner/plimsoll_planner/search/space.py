@@ -2,7 +2,8 @@
 
 In: a problem. Out: families of `Candidate`s, in a fixed order. Called by the search.
 
-For each count G and each strategy (mesh and schedule within the limits, P <= L) of it:
+For each count G and each strategy (mesh, schedule, and whether what lies between layers
+is split as well, within the limits, P <= L) of it:
 if D does not divide the global batch, one tuple with b = 1, which fails; else one tuple
 for each offer and each b with D * b dividing the batch, within the limits and not below
 what was profiled. M is what remains. Tuples that differ by b alone, and that the same
@@ -13,16 +14,18 @@ A count that the limits leave nothing of has one tuple, P = G, that fails.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 
 from plimsoll_planner.records.certificate import Rule
+from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy, divisors, meshes_of
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.search.searched import searched_schedules
+from plimsoll_planner.search.variants import searched_variants
 from plimsoll_planner.timing.schedule import PipelineSchedule
 from plimsoll_planner.timing.topology import largest_pod
 
@@ -98,11 +101,21 @@ def members_of(families: Iterable[Family]) -> Iterator[Candidate]:
         yield from sorted(tuples, key=lambda one: (one.micro_batch, one.offer))
 
 
-def families_of(problem: Problem, num_layers: int, num_gpus: int) -> list[Family]:
-    """All tuples of one count."""
+def families_of(
+    problem: Problem,
+    num_layers: int,
+    num_gpus: int,
+    variants: Sequence[Variant] | None = None,
+) -> list[Family]:
+    """All tuples of one count.
+
+    `variants` are those of layers that are searched; None: looked up.
+    """
+    if variants is None:
+        variants = searched_variants(problem)
     found = [
         family
-        for strategy in strategies(problem, num_layers, num_gpus)
+        for strategy in strategies(problem, num_layers, num_gpus, variants)
         for family in of_strategy(problem, strategy)
     ]
     if found:
@@ -118,20 +131,27 @@ def families_of(problem: Problem, num_layers: int, num_gpus: int) -> list[Family
     return [Family(first=none, micro_batches=(1,))]
 
 
-def strategies(problem: Problem, num_layers: int, num_gpus: int) -> Iterator[Strategy]:
+def strategies(
+    problem: Problem, num_layers: int, num_gpus: int, variants: Sequence[Variant]
+) -> Iterator[Strategy]:
     """Strategies of one count that the limits, the engine and an override leave."""
     limits, fixed = problem.limits, problem.override
     if fixed.num_gpus not in {None, num_gpus}:
         return
     fixed_stages = fixed.stages
-    for mesh in meshes_of(num_gpus):
+    flags: dict[int, list[bool]] = defaultdict(list)
+    for variant in variants:
+        flags[variant.tensor_degree].append(variant.sequence_parallel)
+    for mesh in meshes_of(num_gpus, list(flags)):
         if (
             mesh.pipeline <= num_layers
             and mesh.is_within(limits.pipeline_degrees, limits.data_degrees)
             and mesh.is_within(chosen(fixed_stages), chosen(fixed.data_degree))
         ):
-            for schedule in searched_schedules(problem):
-                yield Strategy(mesh=mesh, schedule=schedule)
+            for schedule, flag in product(
+                searched_schedules(problem), flags[mesh.tensor]
+            ):
+                yield Strategy(mesh=mesh, schedule=schedule, sequence_parallel=flag)
 
 
 def chosen(degree: int | None) -> tuple[int, ...]:
@@ -148,7 +168,7 @@ def of_strategy(problem: Problem, strategy: Strategy) -> Iterator[Family]:
         for b in micro_batches(problem, mesh.data)
     }
     for place, offer in enumerate(problem.offers):
-        pod = largest_pod(mesh.num_gpus, offer.devices_per_node)
+        pod = largest_pod(mesh.num_gpus, offer.devices_per_node, mesh.tensor)
         found: dict[Rule | None, list[int]] = defaultdict(list)
         for b, count in counts.items():
             found[rule_at_sight(problem, offer, strategy, count, pod)].append(b)
@@ -187,6 +207,8 @@ def rule_at_sight(
     mesh = strategy.mesh
     if num_micro_batches == 0:
         return Rule.BATCH_DOES_NOT_DIVIDE
+    if mesh.tensor > offer.devices_per_node:
+        return Rule.TENSOR_GROUP
     if SCHEDULES[strategy.schedule].is_refused(
         mesh.pipeline, num_micro_batches, problem.engine.can
     ):

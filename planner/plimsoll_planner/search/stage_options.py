@@ -53,7 +53,8 @@ class StageOptions(TupleBounds):
 
     def options(self, candidate: Candidate, numbers: Numbers = FITTING) -> OptionArrays:
         """Options that plans are made from."""
-        return self.tables.options(candidate.offer, *numbers, candidate.micro_batch)
+        costs, b = self.costs(candidate), candidate.micro_batch
+        return costs.options(candidate.offer, *numbers, b)
 
     def run_peaks(
         self,
@@ -133,8 +134,9 @@ class StageOptions(TupleBounds):
     ) -> float:
         """Seconds of one run as a stage after its last backward pass."""
         gradients = self.gradients(candidate, bound, choice).of(run)
-        runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
-        spent_s = runs.optimizer_step[run], runs.host_step[run]
+        costs, b = self.costs(candidate), candidate.micro_batch
+        runs = costs.runs(candidate.offer, bound, b)
+        spent_s = runs.optimizer_step[run], runs.host_step[run], runs.group_end[run]
         end = end_seconds(self.placed(candidate), stage, gradients, *spent_s)
         return float(choice.end_s(end, bound))
 
@@ -148,7 +150,8 @@ class StageOptions(TupleBounds):
         bound: Bound,
     ) -> StageTimes:
         """Seconds and bytes of one run as a stage, if recomputing adds some seconds."""
-        runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
+        costs, b = self.costs(candidate), candidate.micro_batch
+        runs = costs.runs(candidate.offer, bound, b)
         stages = self.stage_bytes(candidate, bound, choice)
         return StageTimes(
             forward_s=float(runs.forward[run]),

@@ -69,7 +69,11 @@ def timeline(
     count = min(plan.num_micro_batches, most_micro_batches)
     candidate = Candidate(
         offer=0,
-        strategy=Strategy(mesh=mesh, schedule=plan.schedule),
+        strategy=Strategy(
+            mesh=mesh,
+            schedule=plan.schedule,
+            sequence_parallel=plan.stages[0].variant.sequence_parallel,
+        ),
         micro_batch=plan.micro_batch,
         num_micro_batches=plan.num_micro_batches,
         gpus_per_pod=plan.pods.gpus_per_pod,

@@ -67,8 +67,8 @@ class TupleBounds(TupleContext):
         One is all state, spread evenly; the other is the layer that is largest alone,
         with one micro-batch in flight.
         """
-        b = candidate.micro_batch
-        chains = [self.tables.bytes(bound, b, c) for c in self.choices(candidate)]
+        b, costs = candidate.micro_batch, self.costs(candidate)
+        chains = [costs.bytes(bound, b, one) for one in self.choices(candidate)]
         chain, state = chains[0], least_of(chain.state for chain in chains)
         passes = np.maximum(chain.forward_transient, chain.backward_transient)
         least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
@@ -96,9 +96,8 @@ class TupleBounds(TupleContext):
         """
         if self.tables.is_grouped and (merge or bound is Bound.LOWER):
             return max(self.simple_bounds(candidate, bound))
-        options = self.tables.least_peak_options(
-            bound, candidate.micro_batch, merge=False
-        )
+        costs, b = self.costs(candidate), candidate.micro_batch
+        options = costs.least_peak_options(bound, b, merge=False)
         merge = (merge or bound is Bound.LOWER) and bool(options.pruned.any())
         return self.least_peaks(candidate, bound, merge)[candidate.num_stages]
 
@@ -135,9 +134,8 @@ class TupleBounds(TupleContext):
         self, candidate: Candidate, bound: Bound, left: int, *, merge: bool
     ) -> Ints:
         """[A, B]: least peaks of a stage with `left` stages from it to the last."""
-        options = self.tables.least_peak_options(
-            bound, candidate.micro_batch, merge=merge
-        )
+        costs, b = self.costs(candidate), candidate.micro_batch
+        options = costs.least_peak_options(bound, b, merge=merge)
         count = candidate.num_micro_batches
         fewest = self.caps(candidate.schedule, left, count)[0]
         flows = {
@@ -153,7 +151,8 @@ class TupleBounds(TupleContext):
             return np.minimum(peaks, LARGEST_BYTES)
 
         # With caps all stages but the last ones have one flow.
-        key = (bound, merge, self.host_share(candidate), tuple(flows.items()))
+        share, of_choices = self.host_share(candidate), tuple(flows.items())
+        key = (bound, merge, candidate.strategy.variant, share, of_choices)
         if key not in self._stage_peaks:
             self._stage_peaks.clear()
             self._stage_peaks[key] = make()
@@ -163,7 +162,7 @@ class TupleBounds(TupleContext):
 
     def bounds(self, candidate: Candidate, seconds_bound: Bound) -> list[Bounds]:
         """Step bounds of each stage and choice, before recomputing."""
-        b = candidate.micro_batch
+        b, costs = candidate.micro_batch, self.costs(candidate)
         key = (
             *(self._alike[candidate.offer], candidate.strategy),
             *(b, seconds_bound),
@@ -173,8 +172,8 @@ class TupleBounds(TupleContext):
                 self._bounds.clear()
             of_choices = [
                 stage_runs(
-                    self.tables.runs(candidate.offer, seconds_bound, b),
-                    self.tables.boundaries(seconds_bound, b),
+                    costs.runs(candidate.offer, seconds_bound, b),
+                    costs.boundaries(seconds_bound, b),
                     self.gradients(candidate, seconds_bound, choice),
                     self.placed(candidate),
                     partial(choice.end_s, bound=seconds_bound),
@@ -208,16 +207,16 @@ class TupleBounds(TupleContext):
         flow: Flow,
     ) -> Floats:
         """[A, B]: least seconds that recomputing adds within a capacity."""
-        b = candidate.micro_batch
-        clock = self.tables.clock(candidate.offer)
+        b, costs = candidate.micro_batch, self.costs(candidate)
+        of_seconds = costs.variant, costs.clock(candidate.offer)
         share = self.host_share(candidate) if choice.uses_host else 0
-        key = (clock, bounds, capacity_bytes, choice, flow, share)
+        key = (*of_seconds, bounds, capacity_bytes, choice, flow, share)
         if key not in self._least_s:
             if sum(kept.nbytes for kept in self._least_s.values()) > MOST_SECONDS_BYTES:
                 self._least_s.clear()
             self._least_s[key] = least_seconds(
                 self.stage_bytes(candidate, bounds.bytes, choice),
-                self.tables.options(candidate.offer, *bounds, b),
+                costs.options(candidate.offer, *bounds, b),
                 flow,
                 capacity_bytes,
             )
@@ -317,15 +316,15 @@ class TupleBounds(TupleContext):
 
     def hoped(self, candidate: Candidate) -> Numbers:
         """`HOPED`, or its equal that is at hand where no plan was left out."""
-        options = self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
+        costs, b = self.costs(candidate), candidate.micro_batch
+        options = costs.options(candidate.offer, *FITTING, b)
         is_open = options.pruned.any() or self.tables.is_grouped
         return HOPED if is_open else FITTING
 
     def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:
         """Bound that shared cores give; 0 where ranks share none."""
-        chain = self.tables.seconds(
-            candidate.offer, seconds_bound, candidate.micro_batch
-        )
+        costs, b = self.costs(candidate), candidate.micro_batch
+        chain = costs.seconds(candidate.offer, seconds_bound, b)
         nothing = np.zeros_like(chain.optimizer_step)
         end = EndSeconds(
             exchange=nothing,

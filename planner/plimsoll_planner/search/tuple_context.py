@@ -34,6 +34,7 @@ from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
 from plimsoll_planner.search.placement import FixedCuts, Placement
 from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.variant_tables import VariantTables
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.schedule import PipelineSchedule
@@ -71,6 +72,10 @@ class TupleContext:
         self._alike = first_alike(problem.offers)
         self._host_shares = [share(offer) for offer in problem.offers]
         self.once = self.tables.once
+
+    def costs(self, candidate: Candidate) -> VariantTables:
+        """Tables of the layers as the ranks of a tuple have them."""
+        return self.tables.of(candidate.strategy.variant)
 
     def alike(self, candidate: Candidate) -> Candidate:
         """The tuple of the first offer with such machines, at any price."""
@@ -126,11 +131,11 @@ class TupleContext:
         self, strategy: Strategy, has_host: bool
     ) -> tuple[StageChoice, ...]:
         """Choices that each stage has under a strategy, the same for all P."""
-        alike = strategy.without_stages
-        b = self.tables.micro_batches[0]
+        alike, b = strategy.without_stages, self.tables.micro_batches[0]
+        costs = self.tables.of(strategy.variant)
 
         def make() -> tuple[StageChoice, ...]:
-            chains = [self.tables.bytes(bound, b) for bound in Bound]
+            chains = [costs.bytes(bound, b) for bound in Bound]
             return stage_choices(alike, self.problem, chains, has_host=has_host)
 
         return self.once(("choices", alike, has_host), make)
@@ -177,13 +182,14 @@ class TupleContext:
         A run that takes more than its share of the machine's memory fits no device.
         """
         asked = bound, candidate.micro_batch, choice.capped(None)
+        costs = self.costs(candidate)
         if not choice.uses_host:
-            return self.tables.stages(*asked)
+            return costs.stages(*asked)
         room = self.host_share(candidate)
-        return self.once(
+        return costs.once(
             ("within the host", room, *asked),
-            lambda: self.tables.stages(*asked).only_where(
-                self.host_bytes(*asked) <= room
+            lambda: costs.stages(*asked).only_where(
+                self.host_bytes(candidate, bound, choice) <= room
             ),
         )
 
@@ -192,8 +198,9 @@ class TupleContext:
     ) -> Gradients:
         """Gradients of every run of layers that replicas exchange and step on."""
         asked = bound, candidate.micro_batch, choice.capped(None)
-        stages, recipe = self.tables.stages(*asked), self.problem.profile.recipe
-        return self.once(
+        costs, recipe = self.costs(candidate), self.problem.profile.recipe
+        stages = costs.stages(*asked)
+        return costs.once(
             ("gradients", *asked),
             lambda: Gradients(
                 num_bytes=stages.exchanged,
@@ -203,10 +210,13 @@ class TupleContext:
             ),
         )
 
-    def host_bytes(self, bound: Bound, micro_batch: int, choice: StageChoice) -> Ints:
+    def host_bytes(
+        self, candidate: Candidate, bound: Bound, choice: StageChoice
+    ) -> Ints:
         """[A, B]: memory of the machine that a rank takes."""
-        asked, profile = (bound, micro_batch, choice), self.problem.profile
-        stages, largest = self.tables.stages(*asked), self.tables.bytes(*asked).owned
+        asked = bound, candidate.micro_batch, choice.capped(None)
+        costs, profile = self.costs(candidate), self.problem.profile
+        stages, largest = costs.stages(*asked), costs.bytes(*asked).owned
         of_rank = profile.device_kind, profile.recipe, bound
         return rank_bytes(stages, *of_rank, int(largest.max()))
 

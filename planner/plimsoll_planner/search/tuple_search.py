@@ -229,7 +229,8 @@ class TupleSearch(GroupedPlans):
     def stage_times(self, found: Found, bound: Bound) -> list[StageTimes]:
         """Seconds and bytes of every stage of a plan."""
         candidate = found.candidate
-        seconds = self.tables.seconds(candidate.offer, bound, candidate.micro_batch)
+        costs, b = self.costs(candidate), candidate.micro_batch
+        seconds = costs.seconds(candidate.offer, bound, b)
         return [
             self.run_times(
                 *(candidate, stage, run, found.choices[stage]),

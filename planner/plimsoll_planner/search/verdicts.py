@@ -224,7 +224,7 @@ def quick_bound(
     search: TupleSearch, candidate: Candidate, seconds_bound: Bound
 ) -> float:
     """Lower bound of the step that needs no cuts."""
-    total_s, largest_s = search.tables.pass_seconds(
+    total_s, largest_s = search.costs(candidate).pass_seconds(
         candidate.offer, seconds_bound, candidate.micro_batch
     )
     count = candidate.num_micro_batches

@@ -27,9 +27,11 @@ TECHNIQUES: tuple[Technique, ...] = tuple(
 """Techniques that are searched, in the order in which they rewrite a layer."""
 CAPS = "in-flight caps"
 """They belong to a schedule (`PipelineSchedule.caps`)."""
+TENSOR = "tensor parallelism"
+"""It multiplies the tuples (`search.variants`)."""
 PUBLISHED = (
     *("sharded optimizer", "sharded gradients and parameters"),
-    *("optimizer on the host", CAPS, "offloaded activations", "tensor parallelism"),
+    *("optimizer on the host", CAPS, "offloaded activations", TENSOR),
 )
 """Techniques that planners know. A certificate names those it was searched without."""
 
@@ -70,7 +72,20 @@ def absent(problem: Problem) -> Iterator[str]:
         reasons[CAPS] = ""
     elif not problem.engine.can.in_flight_caps:
         reasons[CAPS] = f"{problem.engine.engine} cannot run them"
+    if problem.engine.can.tensor_parallel:
+        reasons[TENSOR] = unsplit_reason(problem)
     for name in PUBLISHED:
         reason = reasons.get(name)
         if reason != "":
             yield f"{name} ({reason})" if reason else name
+
+
+def unsplit_reason(problem: Problem) -> str:
+    """Why no layers are split by an engine that can; empty if some are."""
+    if max(problem.tensor_degrees) > 1:
+        return ""
+    if max(problem.possible_tensor_degrees) == 1:
+        return "the layers were not profiled for it"
+    if problem.override.tensor_degree == 1:
+        return "`override.tensor_degree` is 1"
+    return "the limits leave it out"

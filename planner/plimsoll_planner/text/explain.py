@@ -15,19 +15,19 @@ from plimsoll_planner.records.certificate import (
     CountVerdict,
     NearestMiss,
     Rule,
-    Space,
 )
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import UNCOUNTED
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.offer import CapacityType, Offer
-from plimsoll_planner.records.problem import Goal, Override, Problem
+from plimsoll_planner.records.problem import Goal, Problem
 from plimsoll_planner.records.solution import (
     LEAST_GAP,
     Infeasible,
     Solution,
     Termination,
 )
+from plimsoll_planner.records.space import Space
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most
 
@@ -133,7 +133,7 @@ def reason_text(count: CountVerdict, space: Space) -> str:
     """Reason why a count fails or is open; empty if it fits."""
     if count.nearest_miss is not None:
         return miss_text(count.nearest_miss, space.offers)
-    if is_excluded(count.num_gpus, space.override):
+    if is_excluded(count.num_gpus, space):
         return OUTSIDE_FIXED
     if count.binding is not None and count.binding in REASONS:
         return REASONS[count.binding]
@@ -146,15 +146,17 @@ def reason_text(count: CountVerdict, space: Space) -> str:
     return ""
 
 
-def is_excluded(num_gpus: int, fixed: Override) -> bool:
+def is_excluded(num_gpus: int, space: Space) -> bool:
     """Whether no mesh of so many devices has the parts that a person fixed."""
-    stages = fixed.stages
-    degrees = (stages or 1) * (fixed.data_degree or 1)
+    fixed, stages = space.override, space.override.stages
     if fixed.num_gpus is not None and num_gpus != fixed.num_gpus:
         return True
+    degrees = (stages or 1) * (fixed.data_degree or 1)
+    tensor_degrees = space.limits.tensor_degrees or (fixed.tensor_degree or 1,)
+    products = [degrees * tensor for tensor in tensor_degrees]
     if stages and fixed.data_degree:
-        return num_gpus != degrees
-    return num_gpus % degrees != 0
+        return num_gpus not in products
+    return all(num_gpus % product for product in products)
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
@@ -232,8 +234,9 @@ def space_text(space: Space) -> str:
     for name, degrees in (
         ("stages", limits.pipeline_degrees),
         ("replicas", limits.data_degrees),
+        ("tensor degree", limits.tensor_degrees),
     ):
-        if degrees:
+        if degrees and (degrees != (1,) or name != "tensor degree"):
             parts.append(f"{name} {', '.join(map(str, degrees))}")
     if space.least_micro_batch > 1:
         parts.append(f"micro-batch from {space.least_micro_batch}, the least profiled")
@@ -256,6 +259,7 @@ def override_text(space: Space) -> str:
         f"{device_noun(space.offers)}s": override.num_gpus,
         "stages": override.num_stages,
         "replicas": override.data_degree,
+        "tensor degree": override.tensor_degree,
         "micro-batch": override.micro_batch,
         "cuts": ",".join(map(str, override.cuts)) or None,
         "in flight": ",".join(map(str, override.in_flight_caps)) or None,
@@ -368,8 +372,11 @@ def explain(answer: Solution | Infeasible) -> list[str]:
     lines += [f"warning: {warning}" for warning in answer.warnings]
     offers = certificate.space.offers
     counts = [count_text(count, certificate.space) for count in certificate.counts]
-    rules = (rule for count in certificate.counts for rule in count.decisions.rule)
-    return [*lines, f"{heading(offers)}  verdict", *counts, *rule_lines(rules)]
+    every = [count.decisions for count in certificate.counts]
+    rules = (rule for decisions in every for rule in decisions.rule)
+    has_tensor = any(decisions.has_tensor for decisions in every)
+    meanings = rule_lines(rules, has_tensor=has_tensor)
+    return [*lines, f"{heading(offers)}  verdict", *counts, *meanings]
 
 
 def infeasible_lines(answer: Infeasible) -> list[str]:

@@ -54,8 +54,9 @@ def pods_text(plan: HybridPlan) -> str:
     Pods are equal, so a count whose divisors do not fill nodes wastes some.
     """
     offer, pods = plan.offers[0], plan.pods
-    for more in range(plan.num_gpus + 1, plan.num_nodes * offer.devices_per_node):
-        nodes = offer.num_nodes(more, largest_pod(more, offer.devices_per_node))
+    tensor, most = plan.stages[0].variant.tensor_degree, offer.devices_per_node
+    for more in range(plan.num_gpus + tensor, plan.num_nodes * most, tensor):
+        nodes = offer.num_nodes(more, largest_pod(more, most, tensor))
         if nodes < plan.num_nodes:
             return (
                 f" (pods are equal, {pods.num_pods} of {pods.gpus_per_pod}; "

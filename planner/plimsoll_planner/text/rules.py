@@ -14,6 +14,7 @@ RULE_NAMES = {
     Rule.OUTSIDE_LIMITS: "outside the limits",
     Rule.ENGINE_CANNOT_RUN: "engine cannot run it",
     Rule.POD_SHAPE: "too few nodes",
+    Rule.TENSOR_GROUP: "tensor group larger than a node",
     Rule.STATES_EXCEED: "states too large",
     Rule.LAYER_EXCEEDS: "a layer too large",
     Rule.MEMORY_RELAXED: "least memory of any batch too large",
@@ -32,6 +33,8 @@ RULES = {
     Rule.OUTSIDE_LIMITS: "limits or what was fixed leave it no mesh or micro-batch",
     Rule.ENGINE_CANNOT_RUN: "fewer micro-batches than stages; the engine needs as many",
     Rule.POD_SHAPE: "more nodes are needed than there are",
+    Rule.TENSOR_GROUP: "ranks that share each layer stay in one node, and are more "
+    "than the devices that it has",
     Rule.STATES_EXCEED: "what stages keep between two steps exceeds the memory alone",
     Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
     Rule.MEMORY_RELAXED: "the least memory, at any speed, of all replicas and "
@@ -52,10 +55,14 @@ RULES = {
 COMBINATION = (
     "a combination is an offer, stages, replicas and a micro-batch; decided by:"
 )
+WITH_TENSOR = (
+    "a combination is an offer, stages, replicas, a tensor degree (with `sp`: sequence "
+    "parallel as well) and a micro-batch; decided by:"
+)
 
 
-def rule_lines(rules: Iterable[Rule]) -> list[str]:
-    """Meaning of the rules that occur."""
+def rule_lines(rules: Iterable[Rule], *, has_tensor: bool = False) -> list[str]:
+    """Meaning of the rules that occur, and of tensor degrees if there are any."""
     found = set(rules)
     lines = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
-    return [COMBINATION, *lines]
+    return [WITH_TENSOR if has_tensor else COMBINATION, *lines]

@@ -21,23 +21,32 @@ must read and write: gradients once, parameters and optimizer state twice; and f
 rate at which a rank's share of the cores may do so: 1 TB/s for the lower bound, 30 and
 10 GB/s for the others (assumptions, stated in the answer; one core of 2026 reaches 30).
 
+Where tensor groups split layers, their messages take place inside the passes, over the
+link inside a node: nothing is computed meanwhile, as each pass waits for them.
+Recomputing repeats those of the forward pass. Their bytes are exact.
+
 All seconds are whole ticks (`ticks`): lower bounds are rounded down, the others up.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound, rows_of
+from plimsoll_planner.memory.chain_bytes import UNSPLIT, Bound, rows_of
 from plimsoll_planner.records.interval import SecondsInterval
-from plimsoll_planner.records.layer_costs import UNCOUNTED, SecondsColumns, WorkColumns
-from plimsoll_planner.records.model_profile import ModelProfile
-from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.layer_costs import (
+    UNCOUNTED,
+    MessageColumns,
+    SecondsColumns,
+    WorkColumns,
+)
+from plimsoll_planner.records.model_profile import ModelProfile, Variant
+from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.timing.ticks import down, up
 
 Floats = NDArray[np.float64]
@@ -58,6 +67,8 @@ class ChainSeconds:
     optimizer_step: Floats
     host_step: Floats
     """Of the optimizer where its state is in the memory of the host."""
+    group_end: Floats
+    """Of a tensor group's messages after the last backward pass of a step."""
     is_estimated: bool
     """From counted work instead of a measurement."""
 
@@ -68,32 +79,86 @@ class ChainSeconds:
 
 
 def chain_seconds(
-    profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
+    profile: ModelProfile,
+    offer: Offer,
+    bound: Bound,
+    micro_batch: int,
+    variant: Variant = UNSPLIT,
 ) -> ChainSeconds:
     """Measured seconds where there are any for the offer, else estimates.
 
     Raises:
         CannotPlanError: neither times nor rates, or all times are zero.
     """
-    costs = profile.costs
-    if costs.is_timed and profile.device_product == offer.device_product:
-        found = measured(profile, offer, bound, micro_batch)
-    else:
-        found = estimated(profile, offer, bound, micro_batch)
+    asked = profile, offer, bound, micro_batch, variant
+    found = measured(*asked) if is_measured(profile, offer) else estimated(*asked)
     if found.total == 0 and bound is not Bound.LOWER:
         raise CannotPlanError(
             f"offer {offer.name}: the profile has no times for {offer.device_product}, "
             "every layer takes 0 s; profile the model again, on a device or with "
             "counted work"
         )
-    return found
+    return found if variant == UNSPLIT else with_messages(found, *asked)
+
+
+def is_measured(profile: ModelProfile, offer: Offer) -> bool:
+    """Whether the passes were measured on an offer's product."""
+    return profile.costs.is_timed and profile.device_product == offer.device_product
+
+
+def with_messages(
+    chain: ChainSeconds,
+    profile: ModelProfile,
+    offer: Offer,
+    bound: Bound,
+    micro_batch: int,
+    variant: Variant,
+) -> ChainSeconds:
+    """Seconds of a chain with those of its tensor groups' messages."""
+    costs, rows = profile.costs, rows_of(profile, variant)
+
+    def messages(columns: MessageColumns | None) -> Floats:
+        if columns is None:
+            return np.zeros(len(rows))
+        of_row = {
+            row: rounded(
+                over_link(
+                    offer.link_in_node,
+                    columns.num_bytes(row, micro_batch),
+                    columns.num_latencies[row],
+                ),
+                bound,
+            )
+            for row in set(rows)
+        }
+        return np.array([of_row[row] for row in rows])
+
+    forward = messages(costs.forward_messages)
+    return replace(
+        chain,
+        forward=chain.forward + forward,
+        backward=chain.backward + messages(costs.backward_messages),
+        recompute=chain.recompute + forward,
+        group_end=messages(costs.step_messages),
+    )
+
+
+def over_link(link: Link | None, num_bytes: int, num_latencies: int) -> float:
+    """Seconds of messages over a link; one that nobody states takes none."""
+    if link is None:
+        return 0.0
+    return num_latencies * link.latency_s + num_bytes / link.bandwidth_bytes_per_s
 
 
 def measured(
-    profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
+    profile: ModelProfile,
+    offer: Offer,
+    bound: Bound,
+    micro_batch: int,
+    variant: Variant = UNSPLIT,
 ) -> ChainSeconds:
     """Evaluate the lines of a timed profile."""
-    costs, rows = profile.costs, rows_of(profile)
+    costs, rows = profile.costs, rows_of(profile, variant)
 
     def line(columns: SecondsColumns | None) -> Floats:
         if columns is None:
@@ -112,12 +177,17 @@ def measured(
         recompute=line(costs.recompute),
         optimizer_step=np.array([rounded(step[row], bound) for row in rows]),
         host_step=np.array([host_step[row] for row in rows]),
+        group_end=np.zeros(len(rows)),
         is_estimated=False,
     )
 
 
 def estimated(
-    profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
+    profile: ModelProfile,
+    offer: Offer,
+    bound: Bound,
+    micro_batch: int,
+    variant: Variant,
 ) -> ChainSeconds:
     """Estimate from counted work and the rates of an offer."""
     precision = profile.recipe.precision
@@ -129,7 +199,7 @@ def estimated(
             "model on that device"
         )
     bandwidth = offer.memory_bandwidth_bytes_per_s or math.inf
-    costs, rows = profile.costs, rows_of(profile)
+    costs, rows = profile.costs, rows_of(profile, variant)
 
     def roofline(flop: float, traffic: float) -> float:
         arithmetic, memory = flop / rates[precision], traffic / bandwidth
@@ -160,6 +230,7 @@ def estimated(
             [roofline(0.0, costs.optimizer_traffic_bytes[row]) for row in rows]
         ),
         host_step=np.array([host_step[row] for row in rows]),
+        group_end=np.zeros(len(rows)),
         is_estimated=True,
     )
 

@@ -34,6 +34,8 @@ class RunSeconds:
     """[A, B]"""
     host_step: Floats
     """[A, B]"""
+    group_end: Floats
+    """[A, B]: messages of tensor groups at the end of a step."""
     forward_before: Floats
     """[A], A from 0 to L."""
     backward_before: Floats
@@ -45,7 +47,7 @@ class EndSeconds:
     """Seconds after the last backward pass, of runs of layers."""
 
     exchange: Floats
-    """Of gradients among replicas."""
+    """Of gradients in tensor groups, and among replicas."""
     optimizer: Floats
     """Optimizer step, wherever it is computed."""
     host_step: Floats
@@ -172,6 +174,7 @@ def run_seconds(chain: ChainSeconds) -> RunSeconds:
         backward=runs(chain.backward),
         optimizer_step=runs(chain.optimizer_step),
         host_step=runs(chain.host_step),
+        group_end=runs(chain.group_end),
         forward_before=before(chain.forward),
         backward_before=before(chain.backward),
     )
@@ -200,9 +203,8 @@ def stage_runs(
     for stage in range(placed.mesh.pipeline):
         links_before = transfers_before(hops[:stage], size)[:, None]
         links_behind = transfers_behind(hops[stage:], size)
-        end = end_seconds(
-            *(placed, stage, gradients), runs.optimizer_step, runs.host_step
-        )
+        of_runs = runs.optimizer_step, runs.host_step, runs.group_end
+        end = end_seconds(placed, stage, gradients, *of_runs)
         found.append(
             StageRuns(
                 forward=runs.forward,
@@ -260,6 +262,7 @@ def end_seconds(
     gradients: Gradients,
     optimizer_s: Floats,
     host_step_s: Floats,
+    group_s: Floats,
 ) -> EndSeconds:
     """Seconds of runs of layers as one stage after their last backward pass.
 
@@ -267,7 +270,7 @@ def end_seconds(
     """
     copies = gradients.exchanges
     return EndSeconds(
-        exchange=exchange_seconds(placed, stage, gradients),
+        exchange=group_s + exchange_seconds(placed, stage, gradients),
         optimizer=optimizer_s,
         host_step=host_step_s,
         to_host=hop_seconds(placed.host, gradients.to_host_bytes, copies),
@@ -284,12 +287,13 @@ def shared_bound(
 ) -> float:
     """All work over all cores, where ranks share cores; else 0.
 
-    `optimizer_s` are the least seconds of the step on one replica of all stages; None:
-    each replica steps on everything.
+    `optimizer_s` are the least seconds of the step on one rank of each stage; None:
+    each of them steps on everything.
     """
     if placed.concurrent_per_node is None:
         return 0.0
     if optimizer_s is None:
         optimizer_s = float(chain.optimizer_step.sum())
-    work = placed.mesh.data * (num_micro_batches * chain.total + optimizer_s)
+    ranks = placed.mesh.ranks_per_stage
+    work = ranks * (num_micro_batches * chain.total + optimizer_s)
     return work / (placed.concurrent_per_node * placed.num_nodes)

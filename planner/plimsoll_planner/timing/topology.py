@@ -4,9 +4,11 @@ In: an offer and a mesh. Out: a `Topology`. Called by the search, for bounds, wa
 question whether there are enough nodes, and when a plan is written down.
 
 Pods are equal and filled in the order of ranks (`Mesh`); a pod has as many devices as
-the largest divisor of G that a node holds. Two ranks of one pod talk over the link
-inside a node, all others over the link between nodes. A link that the offer does not
-state takes no time.
+the largest divisor of G that a node holds and that T divides, so that it has whole
+tensor groups. Two ranks of one pod talk over the link inside a node, all others over
+the link between nodes. A link that the offer does not state takes no time. All parts t
+of a tensor group are in one pod, so links between stages and among replicas are those
+of any of them.
 """
 
 from __future__ import annotations
@@ -75,16 +77,21 @@ class Topology:
         return self.mesh.num_gpus // self.gpus_per_pod
 
 
-def largest_pod(num_gpus: int, devices_per_node: int) -> int:
-    """Largest divisor of a number of devices that a node holds."""
+def largest_pod(num_gpus: int, devices_per_node: int, tensor_degree: int = 1) -> int:
+    """Largest divisor of a number of devices that a node holds, of whole tensor groups.
+
+    Groups larger than a node are in no pod; the pods then hold parts of them.
+    """
+    whole = tensor_degree if tensor_degree <= devices_per_node else 1
     most = min(num_gpus, devices_per_node)
-    return next(size for size in range(most, 0, -1) if num_gpus % size == 0)
+    sizes = range(most - most % whole, 0, -whole)
+    return next(size for size in sizes if num_gpus % size == 0)
 
 
 def topology(offer: Offer, mesh: Mesh) -> Topology:
     """Ranks of a mesh, placed on machines of one offer."""
     num_gpus = mesh.num_gpus
-    per_pod = largest_pod(num_gpus, offer.devices_per_node)
+    per_pod = largest_pod(num_gpus, offer.devices_per_node, mesh.tensor)
     pods_per_node = offer.devices_per_node // per_pod
     inside, between = hop(offer.link_in_node), hop(offer.link_between_nodes)
 

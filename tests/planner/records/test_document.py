@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from plimsoll_planner.errors import (
     SchemaVersionError,
     UnreadableError,
 )
+from plimsoll_planner.records.certificate import Certificate
 from plimsoll_planner.records.document import (
     Document,
     digest_of,
@@ -145,6 +146,35 @@ def test_a_missing_field_is_named(document: Document) -> None:
         with pytest.raises(InvalidFieldError, match="this field is missing") as caught:
             type(document).from_json(less, "doc")
         assert caught.value.path == f"doc.{name}"
+
+
+BEFORE_TENSOR_GROUPS: dict[str, tuple[str, ...]] = {
+    "ModelProfile": ("costs.forward_messages", "costs.backward_messages"),
+    "Certificate": (
+        *("space.override.tensor_degree", "space.limits.tensor_degrees"),
+        "counts.0.decisions.sequence_parallel",
+    ),
+    "Problem": ("override.tensor_degree", "profile.costs.step_messages"),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_TENSOR_GROUPS)
+def test_a_document_of_before_tensor_groups_is_read(name: str) -> None:
+    """Fields that came with them may be missing; what they say then is: no groups."""
+    (document,) = (one for one in every_document() if type(one).__name__ == name)
+    value: Any = document.to_json()
+    for path in BEFORE_TENSOR_GROUPS[name]:
+        *way, last = path.split(".")
+        place = value
+        for step in way:
+            place = place[int(step) if step.isdigit() else step]
+        del place[last]
+    found = type(document).from_json(value, name)
+    if isinstance(found, Certificate):
+        assert found.space == cast("Certificate", document).space
+        assert found.counts[0].decisions.sequence_parallel is None
+    else:
+        assert found == document
 
 
 def test_a_misspelt_field_gets_a_suggestion() -> None:

@@ -34,9 +34,11 @@ from plimsoll_planner.records.offer import ComputeRate
 from plimsoll_planner.records.plan import Chunk, Phase, PodShape
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
-from plimsoll_planner.records.strategy import Mesh
+from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.records.task import FullDevice
 from tests.support import builders as b
+from tests.support.chains import Messages, messages
+from tests.support.random_questions import WITH_TENSOR
 
 FAST, SLOW = b.a_frontier().points
 BROKEN: list[tuple[str, Callable[[], Any], str]] = [
@@ -279,6 +281,41 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         "no tensor parallelism in the engine",
         lambda: b.a_problem(limits=Limits(max_gpus=8, tensor_degrees=(8,))),
         "Problem.limits.tensor_degrees",
+    ),
+    (
+        "a fixed tensor degree that the engine has not",
+        lambda: b.a_problem(override=Override(tensor_degree=2)),
+        "Problem.override.tensor_degree",
+    ),
+    (
+        "a fixed tensor degree that nobody profiled",
+        lambda: b.a_problem(engine=WITH_TENSOR, override=Override(tensor_degree=2)),
+        "Problem.override.tensor_degree",
+    ),
+    (
+        "a number that no tensor degree makes",
+        lambda: b.a_problem(override=Override(num_gpus=8, num_stages=2, data_degree=2)),
+        "Problem.override.num_gpus",
+    ),
+    (
+        "a number that is not the product of all degrees",
+        lambda: Override(num_gpus=8, num_stages=2, data_degree=2, tensor_degree=1),
+        "Override.num_gpus",
+    ),
+    (
+        "sequences split in no group",
+        lambda: Strategy(mesh=Mesh(pipeline=2), sequence_parallel=True),
+        "Strategy.sequence_parallel",
+    ),
+    (
+        "messages of one pass alone",
+        lambda: b.layer_costs(1, backward_messages=messages([Messages(of_sample=1)])),
+        "LayerCosts.backward_messages",
+    ),
+    (
+        "a tie in a variant that is not there",
+        lambda: b.a_profile(tied=(TiedLayers(layers=(0, 3), variant=1),)),
+        "ModelProfile.tied",
     ),
     (
         "a deadline for no length",

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.records.frontier import Frontier
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Solution, Termination
-from plimsoll_planner.search import cost_tables
+from plimsoll_planner.search import cost_tables, variant_tables
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.frontier import frontier_of
 from tests.planner.search.test_gaps import questions
@@ -78,17 +79,20 @@ def test_no_plan_as_fast_is_lighter(seed: int, is_divisible: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("build_options", partial(build_options, most=2)), ("MOST_GROUPS", 3)],
+    ("module", "name", "value"),
+    [
+        (variant_tables, "build_options", partial(build_options, most=2)),
+        (cost_tables, "MOST_GROUPS", 3),
+    ],
 )
 @settings(max_examples=draws(20))
 @given(problem=questions())
 def test_a_bound_covers_plans_that_were_left_out(
-    problem: Problem, name: str, value: object
+    problem: Problem, module: ModuleType, name: str, value: object
 ) -> None:
     """Pruned options, cuts between layers of a group: no such plan is below it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost_tables, name, value)
+        patch.setattr(module, name, value)
         answer = solve(problem)
         if not isinstance(answer, Solution):
             return

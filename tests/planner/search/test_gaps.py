@@ -13,7 +13,7 @@ from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Problem
 from plimsoll_planner.records.solution import LEAST_GAP, Solution, Termination
-from plimsoll_planner.search import cost_tables
+from plimsoll_planner.search import cost_tables, variant_tables
 from plimsoll_planner.search.answer import solve
 from tests.support.chains import SMALL, Activation, Layer, chain_profile
 from tests.support.drawing import draws
@@ -83,7 +83,7 @@ def test_a_gap_covers_what_pruning_hides(problem: Problem) -> None:
     """With two options a run, no plan of all options is better by more than the gap."""
     exact = solve(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost_tables, "build_options", partial(build_options, most=2))
+        patch.setattr(variant_tables, "build_options", partial(build_options, most=2))
         answer = solve(problem)
     if not isinstance(answer, Solution):
         return

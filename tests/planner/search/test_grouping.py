@@ -41,7 +41,7 @@ def check_plan(search: TupleSearch, found: Found) -> None:
             recomputed=frozenset(found.recomputed[place]),
             flow=search.stage_flow(candidate, place, found.choices[place]),
         )
-        chain = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
+        chain = search.costs(candidate).bytes(Bound.UPPER, candidate.micro_batch)
         assert rank_peak(chain, load, search.tables.holdings) == found.peaks[place]
 
 

@@ -93,8 +93,12 @@ class Oracle:
         """Evaluate them all."""
         self.search = search
         self.candidate, self.size = candidate, search.tables.num_layers
-        self.chain: ChainBytes = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
-        self.seconds = search.tables.seconds(0, Bound.EXPECTED, candidate.micro_batch)
+        self.chain: ChainBytes = search.costs(candidate).bytes(
+            Bound.UPPER, candidate.micro_batch
+        )
+        self.seconds = search.costs(candidate).seconds(
+            0, Bound.EXPECTED, candidate.micro_batch
+        )
         self.placed: Topology = search.placed(candidate)
         self.holdings = search.tables.holdings
         self.options = {
@@ -411,7 +415,7 @@ def test_a_fixed_plan_is_obeyed(
             ]
         )
     )
-    chain = search.tables.bytes(Bound.UPPER, 1)
+    chain = search.costs(candidate).bytes(Bound.UPPER, 1)
     free = [at for at in range(size) if chain.allowed[1, at]]
     again = data.draw(st.sets(st.sampled_from(free))) if free else set[int]()
     fixed = TupleSearch(

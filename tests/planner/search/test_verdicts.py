@@ -30,7 +30,7 @@ from tests.support.builders import an_offer
 from tests.support.chains import Layer, chain_profile, random_layers
 from tests.support.drawing import draws
 from tests.support.enumerated_costs import Mesh
-from tests.support.enumerated_time import Option
+from tests.support.enumerated_time import Option, pod_size
 from tests.support.enumerator import Judge, meshes
 from tests.support.random_questions import (
     SECONDS,
@@ -112,6 +112,8 @@ def judge_all(problem: Problem) -> dict[Mesh, Decision]:
                 replicas=c.mesh.data,
                 samples=c.micro_batch,
                 count=c.num_micro_batches,
+                tensor=c.mesh.tensor,
+                is_sequence=c.strategy.sequence_parallel,
             )
             assert mesh not in found
             found[mesh] = decision
@@ -123,10 +125,11 @@ def at_sight(problem: Problem, mesh: Mesh) -> Rule | None:
     offer = problem.offers[mesh.offer]
     if mesh.count == 0:
         return Rule.BATCH_DOES_NOT_DIVIDE
+    if mesh.tensor > offer.devices_per_node:
+        return Rule.TENSOR_GROUP
     if mesh.count < mesh.stages:
         return Rule.ENGINE_CANNOT_RUN
-    on_node = min(mesh.gpus, offer.devices_per_node)
-    pod = max(size for size in range(1, on_node + 1) if mesh.gpus % size == 0)
+    pod = pod_size(offer, mesh)
     pods_on_node = offer.devices_per_node // pod
     nodes = -(-(mesh.gpus // pod) // pods_on_node)
     if offer.nodes_available is not None and nodes > offer.nodes_available:
@@ -199,7 +202,7 @@ def options_of(problem: Problem, mesh: Mesh, found: Found) -> Iterator[Option]:
         ways = {"split": split, "on_host": on_host}
         yield Option(
             peak=upper.peak(mesh, run, set(again), cap, **ways),
-            extra_s=sum(expected.pass_s("recompute", at, mesh.samples) for at in again),
+            extra_s=sum(expected.pass_s(mesh, "recompute", at) for at in again),
             closing_s=expected.closing_s(mesh, stage, run, **ways),
             cap=cap,
         )

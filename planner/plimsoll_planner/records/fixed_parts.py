@@ -1,0 +1,96 @@
+"""Whether the parts of a plan that a person fixed can be had.
+
+In: fixed parts, and the profile and the engine that decide on them. Out: nothing, or
+`InvalidFieldError` with the field that cannot be obeyed. Called when a `Problem` is
+made.
+"""
+
+from __future__ import annotations
+
+from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.engine import EngineTraits, OptimizerHome, Sharding
+from plimsoll_planner.records.model_profile import ModelProfile
+
+
+def refuse(field: str, rule: str, value: object) -> InvalidFieldError:
+    """Error on a field of the override, to raise."""
+    return InvalidFieldError(f"Problem.override.{field}", value, rule)
+
+
+def check_layers(
+    profile: ModelProfile,
+    cuts: tuple[int, ...],
+    recomputed: tuple[int, ...],
+    num_stages: int | None,
+) -> None:
+    """Layers that are named exist, and recompute if they are to."""
+    names, kinds = profile.layers.name, profile.layers.kind
+    if cuts and cuts[-1] >= len(names):
+        rule = f"layers below {len(names)}, the number of layers"
+        raise refuse("cuts", rule, cuts[-1])
+    rows = zip(profile.costs.kind, profile.costs.recomputable, strict=True)
+    cannot = {kind for kind, is_recomputable in rows if not is_recomputable}
+    for layer in recomputed:
+        if layer >= len(names):
+            rule = f"layers below {len(names)}, the number of layers"
+            raise refuse("recomputed_layers", rule, layer)
+        if kinds[layer] in cannot:
+            rule = f"layers that can recompute, which {names[layer]} cannot"
+            raise refuse("recomputed_layers", rule, layer)
+    if (num_stages or 1) > len(names):
+        rule = f"at most {len(names)}, one stage for each layer"
+        raise refuse("num_stages", rule, num_stages)
+
+
+def check_degree(field: str, degree: int | None, allowed: tuple[int, ...]) -> None:
+    """The limits leave room for a degree; an empty list allows all."""
+    if degree and allowed and degree not in allowed:
+        rule = f"one that the limits allow: {', '.join(map(str, allowed))}"
+        raise refuse(field, rule, degree)
+
+
+def check_tensor_degree(
+    engine: EngineTraits, profile: ModelProfile, degree: int | None
+) -> None:
+    """The engine splits layers, and they were profiled so."""
+    if degree is None or degree == 1:
+        return
+    if not engine.can.tensor_parallel:
+        rule = f"1, as {engine.engine} has no tensor parallelism"
+        raise refuse("tensor_degree", rule, degree)
+    if degree not in profile.tensor_degrees:
+        known = ", ".join(map(str, profile.tensor_degrees))
+        rule = f"one that the layers were profiled for: {known}"
+        raise refuse("tensor_degree", rule, degree)
+
+
+def check_product(
+    num_gpus: int | None,
+    stages: int | None,
+    data_degree: int | None,
+    tensor_degrees: tuple[int, ...],
+) -> None:
+    """Some tensor degree makes the number of GPUs of the other degrees."""
+    if not (num_gpus and stages and data_degree):
+        return
+    product = stages * data_degree
+    if num_gpus in {product * degree for degree in tensor_degrees}:
+        return
+    rule = f"{product}, stages times replicas"
+    if tensor_degrees != (1,):
+        rule += f", times a tensor degree of {', '.join(map(str, tensor_degrees))}"
+    raise refuse("num_gpus", rule, num_gpus)
+
+
+def check_techniques(
+    engine: EngineTraits, home: OptimizerHome | None, sharding: Sharding | None
+) -> None:
+    """The engine has what is fixed of techniques."""
+    homes = engine.can.optimizer_homes
+    if home not in {None, *homes}:
+        rule = f"what {engine.engine} runs: {', '.join(homes)}"
+        raise refuse("optimizer_home", rule, str(home))
+    runs = [one for one in Sharding if one in engine.can.shardings]
+    if sharding is not None and sharding not in runs:
+        rule = f"what {engine.engine} runs: {', '.join(runs)}"
+        raise refuse("sharding", rule, str(sharding))

@@ -1,0 +1,287 @@
+"""Tables of layers that are split in one way: bytes, seconds and options.
+
+In: a problem, a variant. Out: arrays for a bound and a micro-batch, built on demand and
+kept. Made by `cost_tables`.
+
+What depends on what: bytes on (bound, b); seconds on (bound, b) and the offer, of which
+those with the same rates share one entry; options on both. Where layers are split,
+seconds depend on the link inside a node as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import (
+    COUNTED,
+    KEPT,
+    RECOMPUTED,
+    Bound,
+    ChainBytes,
+    Ints,
+    chain_bytes,
+    countable,
+    with_outputs_held_once,
+)
+from plimsoll_planner.memory.engine_holdings import HoldingFactors
+from plimsoll_planner.memory.option_arrays import (
+    OptionArrays,
+    build_options,
+    with_others,
+)
+from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
+from plimsoll_planner.records.model_profile import Variant
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.known_seconds import clock
+from plimsoll_planner.search.option_store import OptionStore
+from plimsoll_planner.techniques.technique import NO_CHOICE, StageChoice
+from plimsoll_planner.timing.chain_seconds import ChainSeconds, chain_seconds
+from plimsoll_planner.timing.stage_runs import RunSeconds, run_seconds
+
+Value = TypeVar("Value")
+
+
+class VariantTables:
+    """The tables of one variant."""
+
+    def __init__(
+        self,
+        *,
+        problem: Problem,
+        variant: Variant,
+        holdings: HoldingFactors,
+        starts: Ints,
+        micro_batches: Sequence[int],
+        store: OptionStore,
+    ) -> None:
+        """Begin with nothing made.
+
+        Args:
+            problem: the question.
+            variant: how layers are split.
+            holdings: what the engine holds.
+            starts: [A], layers that a stage may begin with.
+            micro_batches: b of all tuples.
+            store: room for options.
+        """
+        self.problem, self.variant = problem, variant
+        self.holdings, self.starts = holdings, starts
+        self._micro_batches, self._store = micro_batches, store
+        self._kept: dict[Hashable, Any] = {}
+        is_split = variant.tensor_degree > 1
+
+        def key(offer: Offer) -> Hashable:
+            return clock(offer), offer.link_in_node if is_split else None
+
+        self._clocks = numbered(map(key, problem.offers))
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Value of a key, made when it is asked for first; keys open with a name."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: Value = self._kept[key]
+        return found
+
+    def bytes(
+        self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
+    ) -> ChainBytes:
+        """Bytes of the layers, with the ways that an override leaves them."""
+        if choice != NO_CHOICE:
+            return self.once(
+                ("bytes", bound, micro_batch, choice),
+                lambda: choice.bytes(self.bytes(bound, micro_batch)),
+            )
+
+        def make() -> ChainBytes:
+            profile, variant = self.problem.profile, self.variant
+            chain = countable(chain_bytes(profile, bound, micro_batch, variant))
+            if bound is Bound.LOWER and self.holdings.output_kept:
+                chain = with_outputs_held_once(chain)
+            fixed = self.problem.override.recomputed_layers
+            if fixed is None:
+                return chain
+            again = np.zeros(chain.num_layers, dtype=np.bool_)
+            again[list(fixed)] = True
+            allowed = chain.allowed.copy()
+            allowed[KEPT], allowed[RECOMPUTED] = ~again, again
+            return replace(chain, allowed=allowed)
+
+        return self.once(("bytes", bound, micro_batch), make)
+
+    @property
+    def num_probed(self) -> int:
+        """Largest b whose bytes were probed; beyond, they are lines."""
+        return self.once(("probed",), lambda: self.problem.profile.costs.num_probed)
+
+    def relaxed_bytes(self, bound: Bound) -> ChainBytes:
+        """Least bytes that each layer has at any micro-batch; see `family_bounds`.
+
+        If the engine keeps outputs, how often one counts depends on the micro-batch
+        (`with_outputs_held_once`), so it does not count here.
+        """
+
+        def make() -> ChainBytes:
+            every, num_probed = self._micro_batches, self.num_probed
+            probed = [b for b in every if b <= num_probed]
+            lines = [b for b in every if b > num_probed]
+            chains = [self.bytes(bound, b) for b in (*probed, *lines[:1])]
+            least: dict[str, Any] = {
+                name: np.minimum.reduce([getattr(chain, name) for chain in chains])
+                for name in COUNTED
+            }
+            if self.holdings.output_kept:
+                least["backward_transient_at_end"] *= 0
+                least["own_output"] = np.zeros_like(chains[0].own_output)
+            return replace(chains[0], **least)
+
+        return self.once(("relaxed", bound), make)
+
+    def relaxed_options(self, bound: Bound) -> OptionArrays:
+        """OptionArrays of the relaxed bytes that count where speed does not."""
+        return self.once(
+            ("relaxed options", bound),
+            lambda: build_options(
+                self.relaxed_bytes(bound),
+                self.holdings,
+                None,
+                starts=self.starts,
+                is_lower=True,
+            ),
+        )
+
+    def relaxed_stages(self, bound: Bound, choice: StageChoice) -> StageBytes:
+        """Matrices of the relaxed bytes over all runs of layers as one stage."""
+        return self.once(
+            ("relaxed stages", bound, choice),
+            lambda: stage_bytes(
+                choice.bytes(self.relaxed_bytes(bound)), self.holdings, self.starts
+            ),
+        )
+
+    def stages(
+        self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
+    ) -> StageBytes:
+        """Matrices over all runs of layers as one stage."""
+
+        def make() -> StageBytes:
+            chain = self.bytes(bound, micro_batch, choice)
+            if choice != NO_CHOICE and chain is self.bytes(bound, micro_batch):
+                return self.stages(bound, micro_batch)
+            return stage_bytes(chain, self.holdings, self.starts)
+
+        return self.once(("stages", bound, micro_batch, choice), make)
+
+    def least_peak_options(
+        self, bound: Bound, micro_batch: int, *, merge: bool
+    ) -> OptionArrays:
+        """OptionArrays that count where speed does not; see `options`."""
+        return self.once(
+            ("least peak", bound, micro_batch, merge),
+            lambda: self._store.counted(
+                build_options(
+                    self.bytes(bound, micro_batch),
+                    self.holdings,
+                    None,
+                    starts=self.starts,
+                    is_lower=merge,
+                )
+            ),
+        )
+
+    def boundaries(self, bound: Bound, micro_batch: int) -> Ints:
+        """[A]: bytes behind the last layer of each group."""
+        ends = np.append(self.starts[1:], len(self.problem.profile.layers.name))
+        return np.asarray(self.bytes(bound, micro_batch).boundary[ends - 1])
+
+    def clock(self, offer: int) -> Hashable:
+        """Key of the seconds on an offer: all that they depend on."""
+        return self._clocks[offer]
+
+    def seconds(self, offer: int, bound: Bound, micro_batch: int) -> ChainSeconds:
+        """Seconds of the layers."""
+        return self.once(
+            ("seconds", self.clock(offer), bound, micro_batch),
+            lambda: chain_seconds(
+                self.problem.profile,
+                self.problem.offers[offer],
+                bound,
+                micro_batch,
+                self.variant,
+            ),
+        )
+
+    def pass_seconds(
+        self, offer: int, bound: Bound, micro_batch: int
+    ) -> tuple[float, float]:
+        """Seconds of both passes: of all layers, and of the longest one."""
+
+        def make() -> tuple[float, float]:
+            chain = self.seconds(offer, bound, micro_batch)
+            return chain.total, float((chain.forward + chain.backward).max())
+
+        return self.once(("passes", self.clock(offer), bound, micro_batch), make)
+
+    def runs(self, offer: int, bound: Bound, micro_batch: int) -> RunSeconds:
+        """Seconds of all runs of layers."""
+        return self.once(
+            ("runs", self.clock(offer), bound, micro_batch),
+            lambda: run_seconds(
+                grouped(self.seconds(offer, bound, micro_batch), self.starts)
+            ),
+        )
+
+    def options(
+        self,
+        offer: int,
+        bytes_bound: Bound,
+        seconds_bound: Bound,
+        merge: bool,
+        micro_batch: int,
+    ) -> OptionArrays:
+        """Options with the seconds that recomputing adds; `merge` as in `Numbers`.
+
+        Where some were pruned, those of the least memory are among them all the same.
+        """
+
+        def make() -> OptionArrays:
+            build = partial(
+                build_options,
+                self.bytes(bytes_bound, micro_batch),
+                self.holdings,
+                self.seconds(offer, seconds_bound, micro_batch).recompute,
+                starts=self.starts,
+                is_lower=merge,
+            )
+            found = build()
+            if found.pruned.any() and not merge:
+                found = with_others(found, build(at_any_speed=True))
+            return found
+
+        of_seconds = self.clock(offer), seconds_bound
+        key = (self.variant, *of_seconds, bytes_bound, merge, micro_batch)
+        return self._store.once(key, make)
+
+
+def numbered(keys: Iterable[Hashable]) -> list[int]:
+    """For each key the number of the first one that equals it."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def grouped(chain: ChainSeconds, starts: Ints) -> ChainSeconds:
+    """Seconds of groups of layers."""
+    return replace(
+        chain,
+        forward=np.add.reduceat(chain.forward, starts),
+        backward=np.add.reduceat(chain.backward, starts),
+        recompute=np.add.reduceat(chain.recompute, starts),
+        optimizer_step=np.add.reduceat(chain.optimizer_step, starts),
+        host_step=np.add.reduceat(chain.host_step, starts),
+        group_end=np.add.reduceat(chain.group_end, starts),
+    )
