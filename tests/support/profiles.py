@@ -41,7 +41,8 @@ def profile_here(request: ProfileRequest) -> ModelProfile:
     arguments = parse_arguments(request.arguments)
     fingerprint = fingerprint_of(request.entrypoint, request.arguments)
     workload = load_workload(request.entrypoint, arguments)
-    prober = Prober(workload, sorted(request.micro_batches))
+    sizes, degrees = sorted(request.micro_batches), request.tensor_degrees
+    prober = Prober(workload, sizes, degrees)
     with open_bench(request.device_kind, request.source) as bench:
         found = Findings(request=request, frame=prober.frame(fingerprint, bench))
         ask_all(partial(prober.probe, bench=bench), found, ignore)

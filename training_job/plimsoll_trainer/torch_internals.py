@@ -23,6 +23,10 @@ A private name may change with any release, so each stands here once. They are f
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
     set_local            lets the part of a DTensor that is here lie elsewhere
+    rounds_of            of a ring, in which a collective goes among all of a group
+    size_of_group        of those that a collective is among
+    wait_tensor          gives a collective's result, which a trace takes for a new one
+    FlopsHere            counts what is done with the parts of DTensors that are here
 
 `plimsoll_profiler.ranks.self_check` replays a toy against real processes and names the
 torch version where the two differ.
@@ -37,7 +41,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import torch
@@ -49,9 +53,11 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.optim import Optimizer
+from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as without_modes
 from torch.utils._pytree import tree_iter, tree_map
@@ -75,6 +81,7 @@ flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
 math_attention = torch.ops.aten._scaled_dot_product_attention_math
 unsafe_view = torch.ops.aten._unsafe_view.default
+wait_tensor = torch.ops._c10d_functional.wait_tensor.default
 
 
 class HeldTensor:
@@ -261,6 +268,46 @@ def lists_by_default() -> Iterator[None]:
 def set_local(tensor: DTensor, memory: Tensor) -> None:
     """Let the part of a tensor that is here lie in other memory; nothing is copied."""
     tensor._local_tensor = memory
+
+
+COLLECTIVES = {"all_reduce": 2, "all_gather_into_tensor": 1, "reduce_scatter_tensor": 1}
+"""Rounds of a ring: a sum of all for all is a scatter of sums, then a gather."""
+
+
+def rounds_of(operator: Any) -> int:
+    """Rounds in which a collective that was dispatched goes; 0 for other operators."""
+    if operator.namespace != "_c10d_functional":
+        return 0
+    name = operator.name().partition("::")[2].partition(".")[0]
+    return COLLECTIVES.get(name.removesuffix("_"), 0)
+
+
+def size_of_group(args: Sequence[Any]) -> int:
+    """Number of ranks that a collective is among, from its arguments."""
+    internals: Any = distributed_c10d
+    return int(internals._resolve_process_group(args[-1]).size())
+
+
+class CountsHere(flop_counter._FlopCounterMode):  # type: ignore[no-untyped-call]
+    """Leaves DTensors to themselves, which then compute with what is here."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Count an operator on tensors that are here."""
+        if DTensor in types:
+            return NotImplemented
+        return super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+
+class FlopsHere(flop_counter.FlopCounterMode):
+    """Counts what this rank does of operators on DTensors, not what all of them do."""
+
+    def __enter__(self) -> Self:
+        """Begin at zero."""
+        with mock.patch.object(flop_counter, "_FlopCounterMode", CountsHere):
+            super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
 
 def argument_names(packet: Any) -> list[str]:

@@ -321,6 +321,7 @@ def chain_bytes(
     gradient = column(costs.gradient_bytes)
     inside = np.stack([line(c.backward_transient) for c in ways])
     at_end = np.stack([line(c.backward_transient_at_end) for c in ways])
+    late = line(costs.held_messages) if bound is Bound.UPPER else np.zeros_like(place)
     return ChainBytes(
         bound=bound,
         parameter=column(costs.parameter_bytes),
@@ -335,9 +336,9 @@ def chain_bytes(
         saved=np.stack([line(c.saved) for c in ways]),
         keeps_input=np.stack([flags(c.keeps_input) for c in ways]),
         keeps_output=np.stack([flags(c.keeps_output) for c in ways]),
-        forward_transient=np.stack([line(c.forward_transient) for c in ways]),
-        backward_transient=inside,
-        backward_transient_at_end=np.maximum(inside, at_end),
+        forward_transient=np.stack([line(c.forward_transient) for c in ways]) + late,
+        backward_transient=inside + late,
+        backward_transient_at_end=np.maximum(inside, at_end) + late,
         held_input=np.stack([line(c.held_input) for c in ways]),
         own_output=np.ones(len(rows), dtype=np.bool_),
         past_output=True,

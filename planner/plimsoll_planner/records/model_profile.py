@@ -102,6 +102,14 @@ class Variant(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NotSplit(Record):
+    """A tensor degree that was asked for and cannot be had."""
+
+    tensor_degree: Count
+    why: Message
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe(Record):
     """How the workload trains; decides the bytes of state for each parameter."""
 
@@ -251,6 +259,8 @@ class ModelProfile(Document):
     probes: tuple[Probe, ...] = ()
     uncounted: tuple[UncountedOperator, ...] = ()
     """Operators without a FLOP formula; estimated seconds are wider for them."""
+    not_split: tuple[NotSplit, ...] = ()
+    """Tensor degrees that layers cannot be split by."""
     batch_statistics: tuple[LayerStatistics, ...] = ()
     """Layers whose micro-batch a person fixes; see `Problem.batch_statistics`."""
 

@@ -25,6 +25,7 @@ from plimsoll_trainer.torch_internals import (
     is_in_place_unseen,
     storage_of,
     tree_iter,
+    wait_tensor,
 )
 
 CUDA_BLOCK_BYTES = 512
@@ -82,7 +83,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is DEVICE_OF:  # autograd asks at each step, and the way down is long
             return args[0].device
         kwargs = kwargs or {}
-        in_place = is_in_place_unseen(func, args, self._of_gradient)
+        in_place = func is wait_tensor
+        in_place = in_place or is_in_place_unseen(func, args, self._of_gradient)
         out = func(*args, **kwargs)
         if in_place:
             self._drop(storage_of(args[0])[0])

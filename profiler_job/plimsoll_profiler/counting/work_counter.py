@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.distributed.tensor import DTensor
 
 from plimsoll_profiler.counting.flop_formulas import formulas
 from plimsoll_profiler.counting.uncounted_work import assumed_flop, is_counted
-from plimsoll_trainer.torch_internals import TorchDispatchMode, tree_iter, unsafe_view
+from plimsoll_trainer.torch_internals import (
+    FlopsHere,
+    TorchDispatchMode,
+    rounds_of,
+    size_of_group,
+    tree_iter,
+    unsafe_view,
+    wait_tensor,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +39,11 @@ class Work:
     """Assumed of operators without a formula, besides."""
     uncounted: frozenset[str] = field(default_factory=frozenset)
     """Their names."""
+    sent_bytes: int = 0
+    """By each rank of a tensor group, in rings."""
+    latencies: int = 0
+    """That each waits for, one after the other."""
+    largest_message_bytes: int = 0
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -43,6 +56,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.traffic_bytes = 0
         self.uncounted_flop = 0.0
         self.uncounted: set[str] = set()
+        self.sent_bytes = 0
+        self.latencies = 0
+        self.largest_message_bytes = 0
 
     def __torch_dispatch__(
         self,
@@ -52,8 +68,10 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run one operator and count its tensors, unless it only makes a view."""
-        del types
+        if DTensor in types:  # counted is what it does with the parts that are here
+            return NotImplemented
         out = func(*args, **(kwargs or {}))
+        self.note_message(func, args, out)
         if not func.is_view and func not in MOVES_NOTHING:
             for leaf in tree_iter((args, kwargs, out)):
                 if isinstance(leaf, torch.Tensor):
@@ -61,6 +79,15 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not is_counted(func, self.table):
                 self.note(func, assumed_flop((args, kwargs), out))
         return out
+
+    def note_message(self, operator: Any, args: tuple[Any, ...], out: Any) -> None:
+        """Note what a collective of a tensor group sends over each link of a ring."""
+        if rounds := rounds_of(operator):
+            size = size_of_group(args)
+            whole = max(args[0].nbytes, out.nbytes)
+            self.sent_bytes += rounds * -(-whole * (size - 1) // size)
+            self.latencies += rounds * (size - 1)
+            self.largest_message_bytes = max(self.largest_message_bytes, whole)
 
     def note(self, operator: Any, flop: float) -> None:
         """Note an operator without a formula, unless it computes with integers."""
@@ -75,12 +102,13 @@ MOVES_NOTHING = (
     torch.ops.aten.empty_like.default,
     torch.ops.prim.device.default,  # only fake tensors are asked for it
     unsafe_view,
+    wait_tensor,
 )
 
 
 def count_work(run: Callable[[], object]) -> Work:
     """Run something once and count what it does."""
-    flops = FlopCounterMode(display=False, custom_mapping=formulas())
+    flops = FlopsHere(display=False, custom_mapping=formulas())
     with Traffic(flops.flop_registry) as traffic, flops:
         run()
     return Work(
@@ -88,4 +116,7 @@ def count_work(run: Callable[[], object]) -> Work:
         traffic_bytes=float(traffic.traffic_bytes),
         uncounted_flop=traffic.uncounted_flop,
         uncounted=frozenset(traffic.uncounted),
+        sent_bytes=traffic.sent_bytes,
+        latencies=traffic.latencies,
+        largest_message_bytes=traffic.largest_message_bytes,
     )

@@ -2,6 +2,7 @@
 
 messages            what it and the profiler write to each other
 cases               which layers are alike
+tensor_groups       layers as one rank of a tensor group has them
 layer_probe         one layer in its place
 layer_timing        seconds of layers that take turns
 optimizer_steps     what steps of an optimizer keep, and hold on top

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_profiler.counting.meters import Bench
@@ -21,6 +22,7 @@ from plimsoll_profiler.probing.optimizer_steps import probe_steps
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import tensor_in
+from plimsoll_trainer.engine.split_tensors import here, parameters_here
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Tie, Workload
@@ -32,21 +34,24 @@ def probe_state(
     bench: Bench,
     divider: Divider | None = None,
     host_steps: HostSteps | None = None,
+    mesh: DeviceMesh | None = None,
 ) -> tuple[nn.Module, LayerState]:
     """Build a layer and step its optimizer; `divider` if replicas may divide it.
 
-    On a real device also on the host, if `host_steps` are given.
+    On a real device also on the host, if `host_steps` are given. Over a mesh, the part
+    that its first rank has.
     """
-    layer = build_layer(workload, index, bench.device)
-    parameters = [p for p in layer.parameters() if p.requires_grad]
+    layer = build_layer(workload, index, bench.device, mesh)
+    every = parameters_here(layer)
+    parameters = [p for p in every if p.requires_grad]
     steps = probe_steps(parameters, workload, bench)
     divided = None
     if divider is not None:
-        divided = divider.state_of(layer.parameters(), steps.kept_bytes, bench)
+        divided = divider.state_of(every, steps.kept_bytes, bench)
     return layer, LayerState(
-        parameter_bytes=nbytes(layer.parameters(), bench),
+        parameter_bytes=nbytes(every, bench),
         gradient_bytes=nbytes(steps.gradients, bench),
-        buffer_bytes=nbytes(layer.buffers(), bench),
+        buffer_bytes=nbytes(map(here, layer.buffers()), bench),
         optimizer_bytes=steps.kept_bytes,
         optimizer_transient_bytes=steps.transient_bytes,
         optimizer_traffic_bytes=count_work(steps.once).traffic_bytes,
@@ -65,13 +70,16 @@ def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:
 
 
 def tied_layers(
-    workload: Workload, bench: Bench, divider: Divider | None = None
+    workload: Workload,
+    bench: Bench,
+    divider: Divider | None = None,
+    mesh: DeviceMesh | None = None,
 ) -> Iterator[TiedLayers]:
-    """Yield what the layers of each tie share."""
+    """Yield what the layers of each tie share, on one rank of a mesh."""
     for tie in workload.ties:
         layers = tuple(sorted({workload.index_of(name) for name, _ in tie.places}))
         if len(layers) > 1:  # within a layer no two rows of the costs share
-            yield tied_state(workload, tie, layers, bench, divider)
+            yield tied_state(workload, tie, layers, bench, divider, mesh)
 
 
 def tied_state(
@@ -80,11 +88,12 @@ def tied_state(
     layers: tuple[int, ...],
     bench: Bench,
     divider: Divider | None,
+    mesh: DeviceMesh | None,
 ) -> TiedLayers:
     """Bytes of one tensor that several layers share."""
     (first, name), *_ = tie.places
-    layer = build_layer(workload, workload.index_of(first), bench.device)
-    tensor = tensor_in(layer, name)
+    layer = build_layer(workload, workload.index_of(first), bench.device, mesh)
+    tensor = here(tensor_in(layer, name))
     if not isinstance(tensor, nn.Parameter):
         return TiedLayers(layers=layers, buffer_bytes=bench.bytes_of(tensor))
     attach_gradients([tensor], workload.gradient_dtype)

@@ -24,6 +24,7 @@ from plimsoll_planner.records.bounds import (
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import (
     Fingerprint,
+    NotSplit,
     ProbeOutcome,
     Recipe,
     TiedLayers,
@@ -57,6 +58,12 @@ class Frame(Document):
     kind_of_layer: tuple[Index, ...]
     """Which entry of `cases` each layer is."""
     cases: tuple[Case, ...]
+    tensor_degrees: tuple[Count, ...] = (1,)
+    """To be probed."""
+    split_cases: tuple[Index, ...] = ()
+    """Those that are not alike under every tensor degree."""
+    not_split: tuple[NotSplit, ...] = ()
+    """Degrees that were asked for and cannot be had."""
     tied: tuple[TiedLayers, ...]
 
 
@@ -66,6 +73,7 @@ class ProbeRequest(Document):
 
     case: Index
     micro_batch: Count
+    tensor_degree: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +142,14 @@ class PassCosts(Activations, Record):
     """Their names, of both passes."""
     forward_s: Seconds | None = None
     backward_s: Seconds | None = None
+    forward_sent_bytes: Bytes = 0
+    """To other ranks of a tensor group, by each."""
+    forward_latencies: Index = 0
+    """Of the link to them that each waits for, one after the other."""
+    backward_sent_bytes: Bytes = 0
+    backward_latencies: Index = 0
+    largest_message_bytes: Bytes = 0
+    """Of both passes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +158,7 @@ class ProbeResult(Document):
 
     case: Index
     micro_batch: Count
+    tensor_degree: Count = 1
     outcome: ProbeOutcome
     said: Message = ""
     """The error's line, where the probe did not complete."""
@@ -165,6 +182,7 @@ def out_of_memory(request: ProbeRequest, said: str) -> ProbeResult:
     return ProbeResult(
         case=request.case,
         micro_batch=request.micro_batch,
+        tensor_degree=request.tensor_degree,
         outcome=ProbeOutcome.OUT_OF_MEMORY,
         said=said,
     )

@@ -12,13 +12,14 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TextIO
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
@@ -29,6 +30,7 @@ from plimsoll_planner.records.model_profile import (
     Fingerprint,
     ProbeOutcome,
     Recipe,
+    TiedLayers,
 )
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
@@ -52,11 +54,13 @@ from plimsoll_profiler.probing.messages import (
     ProbeResult,
     out_of_memory,
 )
+from plimsoll_profiler.probing.tensor_groups import split_degrees, tensor_group
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.host_optimizer import steps_on_host
+from plimsoll_trainer.engine.split_tensors import parameters_here
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
@@ -70,7 +74,7 @@ from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
 def main() -> int:
     """Answer requests until the input ends."""
-    entrypoint, arguments, kind, source, sizes = sys.argv[1:]
+    entrypoint, arguments, kind, source, sizes, degrees = sys.argv[1:]
     out = sys.stdout
     sys.stdout = sys.stderr  # what the workload prints must not mix with answers
     torch.set_num_threads(1)
@@ -79,7 +83,7 @@ def main() -> int:
         # Before the code runs, as ranks do: it may change what Python finds.
         fingerprint = fingerprint_of(entrypoint, arguments)
         workload = load_workload(entrypoint, parse_arguments(arguments))
-        prober = Prober(workload, sorted(json.loads(sizes)))
+        prober = Prober(workload, sorted(json.loads(sizes)), json.loads(degrees))
         with open_bench(DeviceKind(kind), Source(source)) as bench:
             answer(out, prober.frame(fingerprint, bench))
             for line in sys.stdin:
@@ -103,7 +107,12 @@ def answer(out: TextIO, document: Document) -> None:
 class Prober:
     """Probes the layers of one workload."""
 
-    def __init__(self, workload: Workload, micro_batches: Sequence[int]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        micro_batches: Sequence[int],
+        tensor_degrees: Sequence[int] = (1,),
+    ) -> None:
         """Find kinds and shapes while tensors have data; smallest micro-batch first."""
         self.workload = workload
         self.shapes = shapes_of(workload, micro_batches)
@@ -111,6 +120,9 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
+        self.tensor_degrees, self.not_split = split_degrees(
+            workload, tensor_degrees, self.cases, shapes
+        )
         is_hosted = steps_on_host(workload.optimizer)
         self.host_steps = HostSteps(workload) if is_hosted else None
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
@@ -137,13 +149,28 @@ class Prober:
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
-            tied=tuple(tied_layers(workload, bench, self.divider)),
+            tensor_degrees=tuple(self.tensor_degrees),
+            split_cases=tuple(
+                place
+                for place, case in enumerate(self.cases)
+                if workload.layers[case.layer].parallelize is not None
+            ),
+            not_split=tuple(self.not_split),
+            tied=tuple(self.tied(bench)),
         )
+
+    def tied(self, bench: Bench) -> Iterator[TiedLayers]:
+        """Yield what layers share, under every tensor degree."""
+        for place, degree in enumerate(self.tensor_degrees):
+            with tensor_group(degree, bench.device) as mesh:
+                found = tied_layers(self.workload, bench, self.divider, mesh)
+                yield from [replace(one, variant=place) for one in found]
 
     def probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         """Probe one case; out of memory is an outcome."""
         try:
-            result = self._probe(request, bench)
+            with tensor_group(request.tensor_degree, bench.device) as mesh:
+                result = self._probe(request, bench, mesh)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise self.named(error, request) from error
@@ -161,18 +188,21 @@ class Prober:
             f"{located(error)}; {DEBUG}"
         )
 
-    def _probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
+    def _probe(
+        self, request: ProbeRequest, bench: Bench, mesh: DeviceMesh | None
+    ) -> ProbeResult:
         case = self.cases[request.case]
         layer, state = probe_state(
-            *(self.workload, case.layer, bench), self.divider, self.host_steps
+            *(self.workload, case.layer, bench), self.divider, self.host_steps, mesh
         )
         where = self.place_of(case.layer, self.shapes[request.micro_batch])
         ways = [where]
         if case.recomputable:
             ways.append(replace(where, recomputed=True))
-        found = [probe_passes(layer, way, bench) for way in ways]
+        is_split = mesh is not None
+        found = [probe_passes(layer, way, bench, is_split=is_split) for way in ways]
         if bench.is_real:
-            copies = partial(self.copies_of, request.case, state, bench)
+            copies = partial(self.copies_of, request.case, state, bench, mesh)
             timed = time_ways(layer, copies, ways, bench)
             found = [
                 replace(costs, forward_s=forward_s, backward_s=backward_s)
@@ -181,6 +211,7 @@ class Prober:
         return ProbeResult(
             case=request.case,
             micro_batch=request.micro_batch,
+            tensor_degree=request.tensor_degree,
             outcome=ProbeOutcome.COMPLETED,
             state=state,
             kept=found[0],
@@ -188,17 +219,19 @@ class Prober:
             batch_statistics=tuple(batch_statistics(layer, where, bench)),
         )
 
-    def copies_of(self, kind: int, state: LayerState, bench: Bench) -> list[nn.Module]:
+    def copies_of(
+        self, kind: int, state: LayerState, bench: Bench, mesh: DeviceMesh | None
+    ) -> list[nn.Module]:
         """Build other layers of a kind, to take turns with the first."""
         layer_bytes = state.parameter_bytes + state.gradient_bytes
         num_layers = num_in_turn(self.kind_of_layer.count(kind), layer_bytes)
         index = self.cases[kind].layer
         layers = [
-            build_layer(self.workload, index, bench.device)
+            build_layer(self.workload, index, bench.device, mesh)
             for _ in range(num_layers - 1)
         ]
         for layer in layers:
-            attach_gradients(layer.parameters(), self.workload.gradient_dtype)
+            attach_gradients(parameters_here(layer), self.workload.gradient_dtype)
         return layers
 
     def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
@@ -249,10 +282,16 @@ def fits_together(workload: Workload, micro_batch: int) -> bool:
     return True
 
 
-def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
-    """Probe the bytes of a layer in its place, and count its work."""
-    if bench.is_real:
-        probe_activations(layer, where, bench)  # warms up
+def probe_passes(
+    layer: nn.Module, where: LayerCase, bench: Bench, *, is_split: bool
+) -> PassCosts:
+    """Probe the bytes of a layer in its place, and count its work.
+
+    A device has to warm up, and so has torch, which finds the forms of what is split by
+    tensors of its own.
+    """
+    if bench.is_real or is_split:
+        probe_activations(layer, where, bench)
         gc.collect()
     activations = probe_activations(layer, where, bench)
     forward, backward = work_of(layer, where, bench)
@@ -264,6 +303,13 @@ def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
         backward_flop=backward.flop,
         backward_traffic_bytes=backward.traffic_bytes,
         backward_uncounted_flop=backward.uncounted_flop,
+        forward_sent_bytes=forward.sent_bytes,
+        forward_latencies=forward.latencies,
+        backward_sent_bytes=backward.sent_bytes,
+        backward_latencies=backward.latencies,
+        largest_message_bytes=max(
+            forward.largest_message_bytes, backward.largest_message_bytes
+        ),
         uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
     )
 

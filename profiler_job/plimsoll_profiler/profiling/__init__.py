@@ -3,6 +3,7 @@
 request             what to profile, and how
 prober_process      the prober: started, asked, and what its end means
 line_fit            lines over the micro-batch
+kinds               what probes have found of each kind of layer
 assemble            the profile from all probes
 profiler            asks, survives the prober's death, assembles
 """

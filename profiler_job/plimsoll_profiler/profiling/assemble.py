@@ -6,8 +6,9 @@ which a probe was lost: its line has fewer points to rest on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 
 from plimsoll_planner.records.layer_costs import (
@@ -15,6 +16,7 @@ from plimsoll_planner.records.layer_costs import (
     ByteColumns,
     DividedColumns,
     LayerCosts,
+    MessageColumns,
     SecondsColumns,
     Source,
     WorkColumns,
@@ -26,18 +28,16 @@ from plimsoll_planner.records.model_profile import (
     LayerStatistics,
     ModelProfile,
     Probe,
-    ProbeOutcome,
     UncountedOperator,
     Variant,
 )
-from plimsoll_profiler.errors import TooFewProbesError
 from plimsoll_profiler.probing.messages import (
     DividedState,
     Frame,
-    LayerState,
     PassCosts,
     ProbeResult,
 )
+from plimsoll_profiler.profiling.kinds import Kind, kind_of
 from plimsoll_profiler.profiling.line_fit import (
     bytes_line,
     fit_samples,
@@ -62,23 +62,6 @@ SECONDS_ERROR = 0.1
 WorkField = Callable[[PassCosts], float]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
-    """All that is known of one kind of layer."""
-
-    micro_batches: tuple[int, ...]
-    state: LayerState
-    kept: tuple[PassCosts, ...]
-    recomputed: tuple[PassCosts, ...]
-    """Empty where the layer cannot be recomputed."""
-    is_short: bool
-    """A probe was lost."""
-
-    def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
-        """Probes of one way to run; a layer has at least the plain one."""
-        return self.recomputed if recomputed and self.recomputed else self.kept
-
-
 def assemble(
     request: ProfileRequest, frame: Frame, results: Sequence[ProbeResult]
 ) -> ModelProfile:
@@ -87,9 +70,22 @@ def assemble(
     Raises:
         TooFewProbesError: a kind has no probe that completed.
     """
-    kinds = [kind_of(frame, case, results) for case in range(len(frame.cases))]
+    alone = [kind_of(frame, case, 1, results) for case in range(len(frame.cases))]
+    kinds = [
+        kind_of(frame, case, degree, results)
+        if degree > 1 and case in frame.split_cases
+        else kind
+        for degree in frame.tensor_degrees
+        for case, kind in enumerate(alone)
+    ]
     error = RELATIVE_ERROR[request.source, request.device_kind]
-    table = Table(kinds=kinds, source=request.source, relative_error=error)
+    table = Table(
+        kinds=kinds,
+        device_kind=request.device_kind,
+        num_variants=len(frame.tensor_degrees),
+        source=request.source,
+        relative_error=error,
+    )
     num_layers = len(frame.layers)
     return ModelProfile(
         request_key=request.key(),
@@ -101,7 +97,7 @@ def assemble(
         input_bytes_per_sample=frame.input_bytes_per_sample,
         target_bytes_per_sample=frame.target_bytes_per_sample,
         kinds=tuple(case.name for case in frame.cases),
-        variants=(Variant(),),
+        variants=tuple(Variant(tensor_degree=one) for one in frame.tensor_degrees),
         layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
         edges=EdgeColumns(
             source=tuple(range(num_layers - 1)),
@@ -114,7 +110,7 @@ def assemble(
             dict.fromkeys(
                 Probe(
                     kind=result.case,
-                    variant=0,
+                    variant=frame.tensor_degrees.index(result.tensor_degree),
                     micro_batch=result.micro_batch,
                     outcome=result.outcome,
                 )
@@ -123,9 +119,10 @@ def assemble(
         ),
         uncounted=tuple(
             UncountedOperator(kind=place, operator=operator)
-            for place, kind in enumerate(kinds)
+            for place, kind in enumerate(alone)
             for operator in sorted({name for p in kind.kept for name in p.uncounted})
         ),
+        not_split=frame.not_split,
         batch_statistics=tuple(
             dict.fromkeys(
                 LayerStatistics(kind=result.case, what=what)
@@ -136,73 +133,14 @@ def assemble(
     )
 
 
-def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
-    """Kind of one case, from its probes."""
-    own = sorted(
-        quickest([r for r in results if r.case == case]), key=lambda r: r.micro_batch
-    )
-    done = [r for r in own if r.state is not None and r.kept is not None]
-    states = [r.state for r in done if r.state is not None]
-    if not states:
-        reason = own[0].said if own else "no probe was asked for"
-        raise TooFewProbesError(
-            f"layer {frame.layers[frame.cases[case].layer]!r} does not fit the device "
-            f"at the smallest micro-batch: {reason}; use a device with more memory, or "
-            "split the layer"
-        )
-    return Kind(
-        micro_batches=tuple(r.micro_batch for r in done),
-        state=min(states, key=lambda state: state.optimizer_step_s or 0.0),
-        kept=tuple(r.kept for r in done if r.kept is not None),
-        recomputed=tuple(r.recomputed for r in done if r.recomputed is not None),
-        is_short=any(r.outcome is not ProbeOutcome.COMPLETED for r in own),
-    )
-
-
-def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
-    """One result for each micro-batch and outcome, with the least seconds.
-
-    Bytes are alike in all rounds; seconds are not, and what else a machine does only
-    ever adds to them.
-    """
-    found: dict[tuple[int, ProbeOutcome], ProbeResult] = {}
-    for result in results:
-        key = (result.micro_batch, result.outcome)
-        first = found.setdefault(key, result)
-        found[key] = replace(
-            first,
-            state=min(
-                (r.state for r in (first, result) if r.state is not None),
-                key=lambda state: state.optimizer_step_s or 0.0,
-                default=None,
-            ),
-            kept=quicker(first.kept, result.kept),
-            recomputed=quicker(first.recomputed, result.recomputed),
-        )
-    return list(found.values())
-
-
-def quicker(one: PassCosts | None, other: PassCosts | None) -> PassCosts | None:
-    """First of two rounds with the least seconds of both."""
-    if one is None or other is None:
-        return one
-    return replace(
-        one,
-        forward_s=least(one.forward_s, other.forward_s),
-        backward_s=least(one.backward_s, other.backward_s),
-    )
-
-
-def least(one_s: float | None, other_s: float | None) -> float | None:
-    """The smaller one, None where nothing was timed."""
-    return None if one_s is None or other_s is None else min(one_s, other_s)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """Turns kinds into the columns of `LayerCosts`."""
 
     kinds: Sequence[Kind]
+    """Of one variant after the other."""
+    num_variants: int
+    device_kind: DeviceKind
     source: Source
     relative_error: float
 
@@ -214,11 +152,12 @@ class Table:
     def costs(self) -> LayerCosts:
         """All columns."""
         states = [kind.state for kind in self.kinds]
+        num_kinds = len(self.kinds) // self.num_variants
         steps = [state.optimizer_step_s for state in states]
         on_host = [s.host_step_s for s in states if s.host_step_s is not None]
         return LayerCosts(
-            kind=tuple(range(len(self.kinds))),
-            variant=(0,) * len(self.kinds),
+            kind=tuple(place % num_kinds for place in range(len(self.kinds))),
+            variant=tuple(place // num_kinds for place in range(len(self.kinds))),
             parameter_bytes=tuple(s.parameter_bytes for s in states),
             gradient_bytes=tuple(s.gradient_bytes for s in states),
             buffer_bytes=tuple(s.buffer_bytes for s in states),
@@ -247,6 +186,35 @@ class Table:
             backward=self.seconds(lambda k: [p.backward_s or 0.0 for p in k.kept]),
             recompute=self.seconds(recompute_s),
             divided=self.divided(),
+            forward_messages=self.messages(
+                lambda p: p.forward_sent_bytes, lambda p: p.forward_latencies
+            ),
+            held_messages=self.held_messages(),
+            backward_messages=self.messages(
+                lambda p: p.backward_sent_bytes, lambda p: p.backward_latencies
+            ),
+        )
+
+    def held_messages(self) -> ByteColumns | None:
+        """Messages that a device may hold on to; None where it holds none."""
+        if self.num_variants == 1 or self.device_kind is DeviceKind.CUDA:
+            return None
+        return self.bytes_of(lambda p: p.largest_message_bytes)
+
+    def messages(
+        self, sent: Callable[[PassCosts], int], latencies: Callable[[PassCosts], int]
+    ) -> MessageColumns | None:
+        """Messages of one pass; None where nothing is split."""
+        if self.num_variants == 1:
+            return None
+        lines = [
+            line_through(kind.micro_batches, [sent(p) for p in kind.kept])
+            for kind in self.kinds
+        ]
+        return MessageColumns(
+            constant_bytes=tuple(math.ceil(line.constant) for line in lines),
+            bytes_per_sample=tuple(math.ceil(line.slope) for line in lines),
+            num_latencies=tuple(latencies(kind.kept[-1]) for kind in self.kinds),
         )
 
     def divided(self) -> DividedColumns | None:

@@ -55,6 +55,7 @@ class ProberProcess:
                 *(request.entrypoint, request.arguments),
                 *(request.device_kind, request.source),
                 json.dumps(request.micro_batches),
+                json.dumps(request.tensor_degrees),
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

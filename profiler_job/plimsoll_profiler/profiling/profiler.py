@@ -45,18 +45,27 @@ class Findings:
         """Rounds of all probes: several if seconds are measured, as machines drift."""
         return TIMED_ROUNDS if self.request.source is Source.MEASURED else 1
 
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Cases and tensor degrees; what is not split is alike under all of them."""
+        alone = [(case, 1) for case in range(len(self.frame.cases))]
+        degrees = [degree for degree in self.frame.tensor_degrees if degree > 1]
+        return alone + list(itertools.product(self.frame.split_cases, degrees))
+
     def open_probes(self) -> Iterator[ProbeRequest]:
         """Yield what is left: small micro-batches first, none larger than one lost."""
-        for round_, case in itertools.product(
-            range(1, self.num_rounds + 1), range(len(self.frame.cases))
-        ):
+        rounds, places = range(1, self.num_rounds + 1), self.places
+        for round_, (case, degree) in itertools.product(rounds, places):
             for micro_batch in self.frame.micro_batches:
-                done = [r for r in self.results if r.case == case]
+                place = (case, degree)
+                done = [r for r in self.results if (r.case, r.tensor_degree) == place]
                 lost = (r for r in done if r.outcome is not ProbeOutcome.COMPLETED)
                 if any(r.micro_batch <= micro_batch for r in lost):
                     break
                 if sum(r.micro_batch == micro_batch for r in done) < round_:
-                    yield ProbeRequest(case=case, micro_batch=micro_batch)
+                    yield ProbeRequest(
+                        case=case, micro_batch=micro_batch, tensor_degree=degree
+                    )
 
 
 def profile(request: ProfileRequest, on_progress: OnProgress) -> ModelProfile:
@@ -85,11 +94,13 @@ def profile(request: ProfileRequest, on_progress: OnProgress) -> ModelProfile:
 
 def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
     """Ask for every probe that is left; False when the prober died on the way."""
-    total = len(found.frame.cases) * len(found.frame.micro_batches)
+    total = len(found.places) * len(found.frame.micro_batches)
     total *= found.num_rounds
     for probe in found.open_probes():
         name = found.frame.cases[probe.case].name
         what = f"{name}, micro-batch {probe.micro_batch}"
+        if probe.tensor_degree > 1:
+            what += f", on {probe.tensor_degree} ranks"
         on_progress(len(found.results), total, what)
         try:
             found.results.append(ask(probe))

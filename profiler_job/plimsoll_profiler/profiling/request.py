@@ -13,6 +13,8 @@ from plimsoll_trainer.user_code.arguments import parse_arguments
 MICRO_BATCHES = (1, 2, 3, 4, 8)
 """Small micro-batches are used most and probed one by one; the largest two give the
 line for all others."""
+TENSOR_DEGREES = (1, 2, 4, 8)
+"""Up to the devices of most nodes, which a tensor group does not leave."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +29,8 @@ class ProfileRequest:
     source: Source
     """Traced or measured."""
     micro_batches: tuple[int, ...] = MICRO_BATCHES
+    tensor_degrees: tuple[int, ...] = TENSOR_DEGREES
+    """By which layers that can be split are probed."""
     device_memory_bytes: int = 0
     """Of the emulated device that measures; 0 is no cap."""
     image: str = ""
@@ -48,6 +52,7 @@ class ProfileRequest:
             self.device_kind,
             self.source,
             self.micro_batches,
+            self.tensor_degrees,
             self.device_memory_bytes,
             self.image,
         )

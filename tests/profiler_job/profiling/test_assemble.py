@@ -10,7 +10,7 @@ pytest.importorskip("numpy")
 
 from plimsoll_planner.records.layer_costs import ByteColumns, SecondsColumns, Source
 from plimsoll_planner.records.model_profile import ProbeOutcome
-from plimsoll_profiler.profiling.assemble import quickest
+from plimsoll_profiler.profiling.kinds import quickest
 from plimsoll_profiler.profiling.line_fit import bytes_line, fit_samples, seconds_line
 from tests.support.probes import STATE, a_result
 

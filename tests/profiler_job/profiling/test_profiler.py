@@ -203,7 +203,12 @@ def test_a_process_probes_as_this_one_does() -> None:
 def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
     """Three rounds of two kinds; the first loses 4 samples and is asked no more of."""
     request = a_request(source=Source.MEASURED, micro_batches=(1, 2, 4, 8))
-    frame = SimpleNamespace(cases="ab", micro_batches=request.micro_batches)
+    frame = SimpleNamespace(
+        cases="ab",
+        micro_batches=request.micro_batches,
+        tensor_degrees=(1,),
+        split_cases=(),
+    )
     found = Findings(request=request, frame=cast(Frame, frame))
 
     def answer(probe: ProbeRequest) -> ProbeResult:

@@ -17,11 +17,13 @@ from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from tests.support.ranks import run_on_device, run_ranks
 from tests.support.split_workloads import a_split_gpt
+from tests.support.workloads import SEQUENCE
 from tests.training_job.test_tensor_parallel import CPU, SplitKind
 
 SCALARS_BYTES = 128
 """Sums, counts and norms that a trace does not hold as long."""
-WIDE = ("width", 128)
+WIDTH = 128
+WIDE = ("width", WIDTH)
 KINDS = {
     "two parts": SplitKind(cuts=(0, 5), make=a_split_gpt, workload=(WIDE,)),
     "two stages of two parts": SplitKind(
@@ -87,8 +89,11 @@ def replayed_peaks(kind: SplitKind, stage: int) -> Peaks:
 def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: SplitKind) -> None:
     """Of every phase to the byte, but for scalars; of several ranks the least counts.
 
-    Threads of gloo let go of messages a moment late now and then.
+    Threads of gloo let go of a message a moment late now and then, on all ranks.
     """
+    message_bytes = kind.micro_batch * SEQUENCE * WIDTH * 4
+    if ("precision", Precision.BF16) in kind.workload:
+        message_bytes //= 2
     real = run_ranks(real_peaks, kind.num_ranks, kind)
     of_stage = kind.replicas * kind.parts
     for stage in range(kind.num_stages):
@@ -97,4 +102,5 @@ def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: SplitKind) -> None:
         assert replayed
         for phase, found in replayed.items():
             least = min(rank[phase] for rank in ranks)
-            assert abs(found - least) <= SCALARS_BYTES, (stage, phase)
+            late_bytes = message_bytes if least - found > SCALARS_BYTES else 0
+            assert abs(found + late_bytes - least) <= SCALARS_BYTES, (stage, phase)
