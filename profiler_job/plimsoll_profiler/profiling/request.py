@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_trainer.user_code.arguments import parse_arguments
@@ -13,7 +14,7 @@ from plimsoll_trainer.user_code.arguments import parse_arguments
 MICRO_BATCHES = (1, 2, 3, 4, 8)
 """Small micro-batches are used most and probed one by one; the largest two give the
 line for all others."""
-TENSOR_DEGREES = (1, 2, 4, 8)
+TENSOR_DEGREES = (1, 2, 4, 8) if PLIMSOLL.can.tensor_parallel else (1,)
 """Up to the devices of most nodes, which a tensor group does not leave."""
 
 

@@ -39,6 +39,11 @@ from plimsoll_trainer.adapters.model_copies import (
     build_head,
 )
 from plimsoll_trainer.adapters.model_parts import buffer_of
+from plimsoll_trainer.adapters.tensor_plan import (
+    split_block,
+    split_embedding,
+    split_head,
+)
 from plimsoll_trainer.adapters.text_corpus import TextCorpus
 from plimsoll_trainer.adapters.trees import leaves_of
 from plimsoll_trainer.errors import WorkloadError, described
@@ -223,11 +228,26 @@ def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:
         name = block_name(place)
         kind = kinds.setdefault(signature, name)
         factory = partial(build_now, anatomies, build_block, place)
-        blocks.append(Layer(name=name, factory=factory, kind=kind))
-    ends = ((EMBEDDING, build_embedding), (HEAD, build_head))
+        blocks.append(
+            Layer(
+                name=name,
+                factory=factory,
+                kind=kind,
+                parallelize=split_block(anatomy, place),
+            )
+        )
+    ends = (
+        (EMBEDDING, build_embedding, split_embedding),
+        (HEAD, build_head, split_head),
+    )
     first, last = (
-        Layer(name=name, factory=partial(build_now, anatomies, build), kind=name)
-        for name, build in ends
+        Layer(
+            name=name,
+            factory=partial(build_now, anatomies, build),
+            kind=name,
+            parallelize=split(anatomy),
+        )
+        for name, build, split in ends
     )
     return (first, *blocks, last)
 

@@ -1,0 +1,74 @@
+"""Tensor groups share the layers of models of `transformers` as these say."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.workload import Workload
+from tests.support.ranks import run_ranks
+from tests.training_job.test_tensor_parallel import FP32, SplitKind, train_ranks
+from tests.training_job.test_transparency import relative
+
+CONFIGURATION: dict[str, Any] = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "intermediate_size": 128,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+TIED = {"tie_word_embeddings": True}
+NEOX = {"num_key_value_heads": 8}
+FAMILIES = [
+    ("llama", TIED),
+    ("phi3", {}),
+    ("gpt_neox", NEOX),
+    ("gemma2", {"head_dim": 8}),
+]
+WHOLE = [
+    ("gpt2", {}),
+    ("qwen3", {}),
+    ("llama", {"attention_dropout": 0.1}),
+]
+"""Of the first nothing is said; the second splits what lies between norms of heads."""
+
+
+def a_model(kind: str, fields: dict[str, Any], **of_workload: Any) -> Workload:
+    """Build a small model of a family."""
+    config = {"model_type": kind} | CONFIGURATION | fields
+    return causal_lm(config, sequence_length=16, **of_workload)
+
+
+@pytest.mark.slow  # 10 s of CPU each: five ranks that import transformers
+@pytest.mark.parametrize(("kind", "fields"), FAMILIES, ids=[k for k, _ in FAMILIES])
+def test_a_family_is_split_without_a_change(kind: str, fields: dict[str, Any]) -> None:
+    """Losses, norms and gradients of two stages of two ranks equal those of one."""
+    make = partial(a_model, kind, fields)
+    one = SplitKind(cuts=(0, 4), parts=1, make=make)
+    four = SplitKind(cuts=(0, 2, 4), recomputed=frozenset((1,)), make=make)
+    [(losses, norms, gradients)] = run_ranks(train_ranks, 1, one)
+    for their_losses, their_norms, theirs in run_ranks(train_ranks, 4, four):
+        assert their_losses == pytest.approx(losses, rel=FP32[0])
+        assert their_norms == pytest.approx(norms, rel=FP32[0])
+        assert theirs
+        for name, gradient in theirs.items():
+            assert relative(gradient, gradients[name]) <= FP32[1], name
+
+
+@pytest.mark.parametrize(("kind", "fields"), WHOLE, ids=["gpt2", "qwen3", "dropout"])
+def test_what_nobody_knows_how_to_split_stays_whole(
+    kind: str, fields: dict[str, Any]
+) -> None:
+    """No layer of it says how."""
+    layers = a_model(kind, fields).layers
+    assert [layer.parallelize for layer in layers] == [None] * len(layers)

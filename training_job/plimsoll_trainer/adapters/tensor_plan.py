@@ -1,0 +1,98 @@
+"""How a tensor group shares the layers of a causal language model.
+
+`transformers` says of many models how each projection is split (their `tp_plan`). A
+model of which it says nothing, or a way that is not known here, is not split.
+
+In: an `Anatomy`. Out: for a layer of the chain a function that splits it. Called by
+`causal_lm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from plimsoll_trainer.adapters.model_anatomy import Anatomy
+from plimsoll_trainer.workload import Parallelize
+
+WAYS: Mapping[str, Callable[[], ParallelStyle]] = {
+    "colwise": ColwiseParallel,
+    "rowwise": RowwiseParallel,
+    "colwise_gather_output": partial(ColwiseParallel, output_layouts=Replicate()),
+    "rowwise_split_input": partial(RowwiseParallel, input_layouts=Replicate()),
+    "embedding_rowwise": partial(RowwiseParallel, input_layouts=Replicate()),
+}
+"""By the names of `transformers`."""
+DROPOUTS = ("attention_dropout", "attn_pdrop")
+"""Fields of a configuration, of what attention drops out."""
+Ways = Mapping[str, str]
+"""By the path of a module in a layer."""
+
+
+def split_block(anatomy: Anatomy, place: int) -> Parallelize | None:
+    """How one block is split; None if nobody knows."""
+    path = f"{anatomy.spine[-1]}.{place}"
+    block = anatomy.blocks[place]
+    return splitting(
+        {
+            f"block.{name}": way
+            for name, _ in block.named_modules()
+            if (way := way_of(anatomy, f"{path}.{name}"))
+        },
+        anatomy,
+    )
+
+
+def split_embedding(anatomy: Anatomy) -> Parallelize | None:
+    """How the first layer is split; None if nobody knows."""
+    return splitting(ways_of(anatomy, anatomy.before), anatomy)
+
+
+def split_head(anatomy: Anatomy) -> Parallelize | None:
+    """How the last layer is split; None if nobody knows."""
+    return splitting(ways_of(anatomy, anatomy.after), anatomy)
+
+
+def ways_of(anatomy: Anatomy, organs: Iterable[str]) -> Ways:
+    """Ways of some organs, by their path in a layer at an end of the chain."""
+    found = {f"model.{path}": way_of(anatomy, path) for path in organs}
+    return {path: way for path, way in found.items() if way}
+
+
+def splitting(ways: Ways, anatomy: Anatomy) -> Parallelize | None:
+    """A function that splits modules, if all ways of the model are known.
+
+    Attention that drops out draws for all heads at once, and not for some of them.
+    """
+    config = anatomy.model.config.get_text_config(decoder=True)
+    drops_out = any(getattr(config, name, 0.0) for name in DROPOUTS)
+    if not ways or drops_out or not set(plan_of(anatomy).values()) <= set(WAYS):
+        return None
+    return partial(split, ways)
+
+
+def split(ways: Ways, module: nn.Module, mesh: DeviceMesh) -> None:
+    """Split the modules of a layer, each in its way."""
+    styles = {path: WAYS[way]() for path, way in ways.items()}
+    parallelize_module(module, mesh, styles, src_data_rank=None)
+
+
+def plan_of(anatomy: Anatomy) -> Ways:
+    """Way of each module of the model, a star for the place of a block."""
+    return dict(anatomy.model.tp_plan or {})
+
+
+def way_of(anatomy: Anatomy, path: str) -> str:
+    """Way of a module of the model; empty if it has none."""
+    parts = ("*" if part.isdigit() else part for part in path.split("."))
+    return plan_of(anatomy).get(".".join(parts), "")
