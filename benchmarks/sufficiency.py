@@ -13,14 +13,19 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from itertools import product
 
 from rich.progress import track
 
 from benchmarks.frame import Goal, Measurement, run
 from benchmarks.support.capped_run import Run, require_no_other_death, run_capped
-from benchmarks.support.truth_models import GLOBAL_BATCH, MODELS, Arrangement, workload
-from benchmarks.support.truth_run import (
+from benchmarks.support.truth_models import (
+    GLOBAL_BATCH,
+    MODELS,
     MOST_RANKS,
+    Arrangement,
+)
+from benchmarks.support.truth_run import (
     answer_of,
     arrangement_of,
     capacity_offer,
@@ -178,7 +183,10 @@ class Step:
         return answer_of(self.made, capacity_offer(capacity), limits, AT_ANY_SPEED)
 
     def least_memory_plan(
-        self, num_gpus: int, num_stages: int | None = None
+        self,
+        num_gpus: int,
+        num_stages: int | None = None,
+        tensor_degree: int | None = None,
     ) -> HybridPlan:
         """Plan of the least peak for a count, or for one of its meshes."""
         found = answer_of(
@@ -186,18 +194,19 @@ class Step:
             capacity_offer(AMPLE_BYTES),
             Limits(max_gpus=num_gpus),
             LEAST_MEMORY,
-            Override(num_gpus=num_gpus, num_stages=num_stages),
+            Override(
+                num_gpus=num_gpus, num_stages=num_stages, tensor_degree=tensor_degree
+            ),
         )
         return planned(found)
 
     def meshes(self, num_gpus: int) -> Iterator[HybridPlan]:
         """Yield the least-memory plan of every mesh that divides the batch."""
-        for num_stages in range(1, num_gpus + 1):
-            replicas = num_gpus // num_stages
-            if num_gpus % num_stages or GLOBAL_BATCH % replicas:
-                continue
-            if num_stages <= len(workload(name=self.name).layers):
-                yield self.least_memory_plan(num_gpus, num_stages)
+        stages = range(1, len(self.made.layers.name) + 1)
+        for num_stages, degree in product(stages, self.made.tensor_degrees):
+            replicas, rest = divmod(num_gpus, num_stages * degree)
+            if rest == 0 and GLOBAL_BATCH % replicas == 0:
+                yield self.least_memory_plan(num_gpus, num_stages, degree)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How well peaks and step times are predicted: formula, replay and upper bound.
 
-Ten models times seventeen plans, each run twice by 1 to 8 real gloo processes; see
-`support.truth_run`. Figures are over all ranks of all plans.
+Ten models times seventeen plans, and six for each tensor degree of models that can be
+split, each run twice by 1 to 8 real gloo processes; see `support.truth_run`. Figures
+are over all ranks of all plans.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks.frame import RESULTS, Goal, Measurement, run
-from benchmarks.support.truth_models import MODELS, arrangements, workload
+from benchmarks.support.truth_models import MODELS, arrangements, split_arrangements
 from benchmarks.support.truth_run import (
     Comparison,
     compare,
@@ -32,7 +33,10 @@ def measure() -> Iterator[Measurement]:
     rows: list[Comparison] = []
     for name in track(MODELS, description="models"):
         made = profile_of(name)
-        hows = list(arrangements(len(workload(name=name).layers)))
+        num_layers = len(made.layers.name)
+        hows = list(arrangements(num_layers))
+        for degree in made.tensor_degrees[1:]:
+            hows += split_arrangements(num_layers, degree)
         rows.extend(
             compare(name, made, how, link, truth)
             for how, truth in zip(hows, run_plans(name, hows), strict=True)

@@ -16,6 +16,7 @@ from plimsoll_trainer.workload import Workload
 from tests.support import unet
 
 GLOBAL_BATCH = 16
+MOST_RANKS = 8
 SEQUENCE = 128
 """Tokens, or points, of a sample: so many that a pass is work and not only overhead."""
 LLAMA_LIKE = {
@@ -41,7 +42,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "eos_token_id": None,
     },
     "llama": {"model_type": "llama", **LLAMA_LIKE},
-    "mistral": {"model_type": "mistral", **LLAMA_LIKE},
+    "mistral": {"model_type": "mistral", **LLAMA_LIKE, "num_key_value_heads": 4},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, **LLAMA_LIKE},
     "opt": {
         "model_type": "opt",
@@ -103,6 +104,8 @@ class Arrangement:
     cuts: tuple[int, ...]
     """First layer of each stage."""
     replicas: int = 1
+    parts: int = 1
+    """Ranks that share each layer."""
     micro_batch: int = 2
     recomputed: tuple[int, ...] = ()
     shardings: tuple[Sharding, ...] = ()
@@ -135,7 +138,12 @@ class Arrangement:
     @property
     def num_ranks(self) -> int:
         """G."""
-        return len(self.cuts) * self.replicas
+        return len(self.cuts) * self.ranks_per_stage
+
+    @property
+    def ranks_per_stage(self) -> int:
+        """Ranks that hold the same layers, or parts of them."""
+        return self.replicas * self.parts
 
     def override(self) -> Override:
         """The same as parts of a plan that are fixed by hand."""
@@ -143,6 +151,7 @@ class Arrangement:
             num_gpus=self.num_ranks,
             cuts=self.cuts,
             data_degree=self.replicas,
+            tensor_degree=self.parts,
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
             sharding=self.sharding_of(0),
@@ -153,7 +162,7 @@ class Arrangement:
     def __str__(self) -> str:
         """Show it in a table."""
         parts = (
-            f"P{len(self.cuts)} D{self.replicas} b{self.micro_batch}",
+            f"P{len(self.cuts)} D{self.replicas} T{self.parts} b{self.micro_batch}",
             f"cuts {joined(self.cuts)} recompute {len(self.recomputed)}",
             f"in flight {joined(self.in_flight)}",
             f"sharded {joined(self.shardings) or 'none'}",
@@ -199,3 +208,19 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     yield Arrangement(cuts=(0, half), homes=(host, host))
     yield replace(divided, homes=(host,))
     yield replace(capped, micro_batch=1, recomputed=inner, homes=(host,) * 4)
+
+
+def split_arrangements(num_layers: int, parts: int) -> Iterator[Arrangement]:
+    """Yield plans whose layers so many ranks share, with all else that plans have."""
+    inner = tuple(range(1, num_layers - 1))
+    half, level = num_layers // 2, Sharding.OPTIMIZER
+    yield Arrangement(cuts=(0,), parts=parts)
+    yield Arrangement(cuts=(0,), parts=parts, micro_batch=8, recomputed=inner)
+    two = Arrangement(cuts=(0, half), parts=parts)
+    yield replace(two, recomputed=inner[:half])
+    host = OptimizerHome.HOST
+    yield replace(two, micro_batch=1, caps=(1, 1), homes=(host, host))
+    if parts * 2 * 2 <= MOST_RANKS:
+        divided = replace(two, cuts=(0,), replicas=2, shardings=(level,))
+        yield divided
+        yield replace(divided, cuts=(0, half), shardings=(level, level))

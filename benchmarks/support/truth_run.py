@@ -13,13 +13,18 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 
 from benchmarks.frame import CannotRunError
-from benchmarks.support.truth_models import GLOBAL_BATCH, Arrangement, workload
+from benchmarks.support.truth_models import (
+    GLOBAL_BATCH,
+    MOST_RANKS,
+    Arrangement,
+    workload,
+)
 from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
@@ -44,9 +49,12 @@ from tests.support import ranks
 NUM_STEPS = 6
 NUM_ROUNDS = 2
 NUM_EXCHANGES = 60
-MOST_RANKS = 8
 CPU = torch.device("cpu")
 NOTHING_FIXED = Override()
+DEGREES = (1, 2, 4)
+"""Tensor degrees that are profiled."""
+ENGINE = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=True))
+"""With what it is not planned for yet."""
 AMPLE_HOST_BYTES = 2**40
 """Room for any optimizer; small models need some MiB."""
 ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
@@ -86,7 +94,7 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
         slices=slices,
         boundaries=shapes,
         num_micro_batches=how.num_micro_batches,
-        world=join_world(len(how.cuts), how.replicas, CPU),
+        world=join_world(len(how.cuts), how.replicas, CPU, num_parts=how.parts),
     )
     trainer.run_step(0)
     gc.collect()
@@ -113,6 +121,7 @@ def profile_of(name: str) -> ModelProfile:
         arguments=json.dumps({"name": name}),
         device_kind=DeviceKind.EMULATED,
         source=Source.MEASURED,
+        tensor_degrees=DEGREES,
     )
     return profile(request, ignore)
 
@@ -151,7 +160,7 @@ def answer_of(
             profile=made,
             overheads=with_built_in((), (offer,)),
             offers=(offer,),
-            engine=PLIMSOLL,
+            engine=ENGINE,
             global_batch_size=GLOBAL_BATCH,
             limits=limits,
             objective=objective,
@@ -184,6 +193,7 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
     return Arrangement(
         cuts=tuple(stage.chunks[0].first_layer for stage in plan.stages),
         replicas=plan.stages[0].data_degree,
+        parts=plan.stages[0].variant.tensor_degree,
         micro_batch=plan.micro_batch,
         recomputed=tuple(
             layer for stage in plan.stages for layer in stage.recomputed_layers
@@ -201,6 +211,7 @@ def replay_of(name: str, plan: HybridPlan, how: Arrangement) -> list[int]:
         workload=model,
         slices=slices_of(plan),
         num_replicas=how.replicas,
+        num_parts=how.parts,
         num_micro_batches=plan.num_micro_batches,
         boundaries=boundaries_of(model, how.micro_batch),
         device_kind=DeviceKind.EMULATED,
@@ -286,7 +297,7 @@ def compare(
     """Predict and replay one plan that has been run."""
     plan = plan_of(made, how, link)
     replayed = ranks.run_on_device(replay_of, name, plan, how)
-    stages = [rank // how.replicas for rank in range(how.num_ranks)]
+    stages = [rank // how.ranks_per_stage for rank in range(how.num_ranks)]
     expected = [
         max(peak.allocated.expected_bytes for peak in stage.peaks)
         for stage in plan.stages

@@ -254,8 +254,8 @@ class LayerCosts(Record):
     backward_messages: MessageColumns | None = None
     """In the backward pass, without recomputing."""
     held_messages: ByteColumns | None = None
-    """A message of a tensor group that the device may hold on to past its time, as
-    threads of gloo do: the largest. None where a device holds none."""
+    """Messages of a tensor group that the device may hold on to past their time, as
+    threads of gloo do. None where a device holds none."""
     step_messages: MessageColumns | None = None
     """Once in a step, after the last backward pass. None: there are none."""
 

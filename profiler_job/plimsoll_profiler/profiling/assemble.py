@@ -56,6 +56,8 @@ RELATIVE_ERROR = {
 measured yet; kernels' own workspaces, which a trace does not see, are the reason."""
 LOST_PROBE_ERROR = 0.05
 """Added where a probe was lost, so that a line rests on two points alone."""
+GLOO_THREADS = 2
+"""Of a group; each may hold on to the message that it was busy with."""
 SECONDS_ERROR = 0.1
 """Spread of seconds between runs on a shared machine."""
 
@@ -196,10 +198,10 @@ class Table:
         )
 
     def held_messages(self) -> ByteColumns | None:
-        """Messages that a device may hold on to; None where it holds none."""
+        """What a device may hold of messages past their time; None: nothing."""
         if self.num_variants == 1 or self.device_kind is DeviceKind.CUDA:
             return None
-        return self.bytes_of(lambda p: p.largest_message_bytes)
+        return self.bytes_of(lambda p: GLOO_THREADS * p.largest_message_bytes)
 
     def messages(
         self, sent: Callable[[PassCosts], int], latencies: Callable[[PassCosts], int]
