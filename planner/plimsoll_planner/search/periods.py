@@ -14,8 +14,8 @@ larger: memory is relaxed to what all of them have, the inputs of k micro-batche
 no copies of gradients, the fewest communicators. Numbers in flight are taken in groups,
 with the memory of the fewest and the time of the most of each.
 
-What recomputing adds is exact (`stage_peaks.least_seconds`), or a lower bound of it that
-costs next to nothing (`added_bounds`), which rules out most tuples.
+What recomputing adds is exact (`stage_peaks.least_seconds`), or a lower bound of it
+that costs next to nothing (`added_bounds`) and rules out most tuples.
 """
 
 from __future__ import annotations
