@@ -43,7 +43,7 @@ def language_model(
         num_blocks: how many.
         distinct: every block has a size and a speed of its own, between half and one
             and a half times the common ones.
-        split: tensor groups can split the layers, also with what lies between them.
+        split: tensor groups can split the layers.
     """
     embedding = Layer(
         parameters=50 * MIB,
@@ -91,16 +91,13 @@ def language_model(
     rng = random.Random(1)  # noqa: S311 - the same chain every time
     blocks = [varied(block, rng) if distinct else block for _ in range(num_blocks)]
     layers = [embedding, *blocks, head]
-    variants = [
-        Variant(tensor_degree=degree, sequence_parallel=flag)
+    parts = {
+        Variant(tensor_degree=degree): [part_of(layer, degree) for layer in layers]
         for degree in (2, 4, 8)
-        for flag in BOTH
-    ]
+    }
     return chain_profile(
         layers,
-        split={one: [part_of(layer, one) for layer in layers] for one in variants}
-        if split
-        else None,
+        split=parts if split else None,
         byte_error=0.01,
         time_error=0.05,
         input_bytes_per_sample=16384,
@@ -108,15 +105,13 @@ def language_model(
     )
 
 
-def part_of(layer: Layer, variant: Variant) -> Layer:
-    """Layer on one rank of a tensor group: its state by T, of activations 0.6 at T = 2.
+def part_of(layer: Layer, degree: int) -> Layer:
+    """Layer on one rank of a tensor group: a T-th of its state, 0.6 of activations.
 
-    With sequence parallelism the boundary and a part of the rest are split as well.
-    Each pass sums the boundary twice, in rings, which a gather and a scatter take the
-    place of; and the gradients of norms are summed once in a step.
+    That is at T = 2, and 0.4 and 0.3 at T = 4 and 8. Each pass sums the boundary twice,
+    in rings.
     """
-    degree, flag = variant.tensor_degree, variant.sequence_parallel
-    rest = (0.1 if flag else 0.2) + (0.9 if flag else 0.8) / degree
+    rest = 0.2 + 0.8 / degree
 
     def scaled(activation: Activation) -> Activation:
         return replace(
@@ -130,14 +125,12 @@ def part_of(layer: Layer, variant: Variant) -> Layer:
         of_sample=4 * (degree - 1) * layer.boundary // degree,
         latencies=4 * (degree - 1),
     )
-    norms = Messages(constant=16 * 1024, latencies=2 * (degree - 1))
     return replace(
         layer,
         parameters=layer.parameters // degree,
         gradients=layer.gradients // degree,
         optimizer=layer.optimizer // degree,
         numbers=layer.numbers // degree,
-        boundary=layer.boundary // degree if flag else layer.boundary,
         kept=scaled(layer.kept),
         again=scaled(layer.again),
         forward_s=layer.forward_s / degree,
@@ -145,7 +138,6 @@ def part_of(layer: Layer, variant: Variant) -> Layer:
         recompute_s=layer.recompute_s / degree,
         forward_messages=sums,
         backward_messages=sums,
-        step_messages=norms if flag else Messages(),
     )
 
 
