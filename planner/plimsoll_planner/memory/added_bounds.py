@@ -59,10 +59,12 @@ def held_bytes(chain: ChainBytes) -> HeldBytes:
     both = [np.where(chain.allowed[way], chain.keeps_input[way], True) for way in WAYS]
     wanted = np.append(np.logical_and(*both)[1:], False)
     stays = chain.saved + chain.boundary * (chain.keeps_output | wanted)
-    kept = np.where(chain.allowed[KEPT], stays[KEPT], stays[RECOMPUTED])
+    kept: Ints = np.asarray(
+        np.where(chain.allowed[KEPT], stays[KEPT], stays[RECOMPUTED])
+    )
     can = chain.allowed[KEPT] & chain.allowed[RECOMPUTED]
     spared = np.where(can, np.maximum(kept - stays[RECOMPUTED], 0), 0)
-    return HeldBytes(kept=np.asarray(kept), spared=np.asarray(spared))
+    return HeldBytes(kept=kept, spared=np.asarray(spared))
 
 
 def prices(spared: Ints, added_s: Floats) -> Floats:
