@@ -30,7 +30,6 @@ import numpy as np
 from plimsoll_planner.memory.chain_bytes import (
     KEPT,
     RECOMPUTED,
-    WAYS,
     ChainBytes,
     Flags,
     Ints,
@@ -56,15 +55,13 @@ class HeldBytes:
 
 def held_bytes(chain: ChainBytes) -> HeldBytes:
     """Bytes that stay whatever other layers do."""
-    both = [np.where(chain.allowed[way], chain.keeps_input[way], True) for way in WAYS]
-    wanted = np.append(np.logical_and(*both)[1:], False)
-    stays = chain.saved + chain.boundary * (chain.keeps_output | wanted)
-    kept: Ints = np.asarray(
-        np.where(chain.allowed[KEPT], stays[KEPT], stays[RECOMPUTED])
-    )
-    can = chain.allowed[KEPT] & chain.allowed[RECOMPUTED]
-    spared = np.where(can, np.maximum(kept - stays[RECOMPUTED], 0), 0)
-    return HeldBytes(kept=kept, spared=np.asarray(spared))
+    every: Flags = np.all(chain.keeps_input | ~chain.allowed, axis=0)
+    wanted: Flags = np.append(every[1:], False)
+    stays: Ints = chain.saved + chain.boundary * (chain.keeps_output | wanted)
+    more: Ints = (stays[KEPT] - stays[RECOMPUTED]) * chain.allowed[KEPT]
+    can: Flags = chain.allowed[KEPT] & chain.allowed[RECOMPUTED]
+    spared: Ints = np.maximum(more, 0) * can
+    return HeldBytes(kept=stays[RECOMPUTED] + more, spared=spared)
 
 
 def prices(spared: Ints, added_s: Floats) -> Floats:
