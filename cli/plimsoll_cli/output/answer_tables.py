@@ -148,8 +148,15 @@ def mesh_text(plan: HybridPlan) -> str:
 
 def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
     """The other plans that could be had; money only if there is a price."""
+    return table_of(alternative_rows(plans, num_steps), left=("OFFER",))
+
+
+def alternative_rows(
+    plans: Sequence[HybridPlan], num_steps: int | None
+) -> list[dict[str, str]]:
+    """Rows of plans, without columns in which no plan has anything to tell."""
     rows = [alternative_cells(plan, num_steps) for plan in plans]
-    return table_of(known_columns(split_columns(rows)), left=("OFFER",))
+    return known_columns(split_columns(rows))
 
 
 def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
