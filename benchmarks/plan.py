@@ -3,10 +3,10 @@
 Bars: a chain of 34 layers with every count up to 16 within 1 s, one of 96 layers with
 every count up to 64 and one of 100 layers with every count up to 512 within 10 s, all
 on two cores, with equal blocks and with blocks that all differ, with and without room
-for the optimizer in the host's memory; 256 different layers on up to 64 GPUs, 1,000
-into 64 stages, 2,000 offers, and batches of 720,720 and 10^6 within 60 s; the search
-imports within 0.1 s beyond numpy. The memory of the devices is chosen so that the model
-needs a pipeline.
+for the optimizer in the host's memory, with and without tensor groups of up to 8; 256
+different layers on up to 64 GPUs, 1,000 into 64 stages, 2,000 offers, and batches of
+720,720 and 10^6 within 60 s; the search imports within 0.1 s beyond numpy. The memory
+of the devices is chosen so that the model needs a pipeline.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from functools import partial
 
 from benchmarks.frame import Goal, Measurement, run, seconds_of, start_python
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile, Variant
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer, an_overhead
-from tests.support.chains import Activation, Layer, chain_profile
+from tests.support.chains import Activation, Layer, Messages, chain_profile
+from tests.support.random_questions import WITH_TENSOR
 
 MIB = 2**20
 BOTH = (False, True)
 
 
-def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
+def language_model(
+    num_blocks: int, *, distinct: bool = False, split: bool = False
+) -> ModelProfile:
     """Build an embedding, blocks, and a head with its logits.
 
     Args:
         num_blocks: how many.
         distinct: every block has a size and a speed of its own, between half and one
             and a half times the common ones.
+        split: tensor groups can split the layers.
     """
     embedding = Layer(
         parameters=50 * MIB,
@@ -86,12 +90,54 @@ def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
     )
     rng = random.Random(1)  # noqa: S311 - the same chain every time
     blocks = [varied(block, rng) if distinct else block for _ in range(num_blocks)]
+    layers = [embedding, *blocks, head]
+    parts = {
+        Variant(tensor_degree=degree): [part_of(layer, degree) for layer in layers]
+        for degree in (2, 4, 8)
+    }
     return chain_profile(
-        [embedding, *blocks, head],
+        layers,
+        split=parts if split else None,
         byte_error=0.01,
         time_error=0.05,
         input_bytes_per_sample=16384,
         target_bytes_per_sample=16384,
+    )
+
+
+def part_of(layer: Layer, degree: int) -> Layer:
+    """Layer on one rank of a tensor group: a T-th of its state, 0.6 of activations.
+
+    That is at T = 2, and 0.4 and 0.3 at T = 4 and 8. Each pass sums the boundary twice,
+    in rings.
+    """
+    rest = 0.2 + 0.8 / degree
+
+    def scaled(activation: Activation) -> Activation:
+        return replace(
+            activation,
+            saved=int(activation.saved * rest),
+            forward=int(activation.forward * rest),
+            backward=int(activation.backward * rest),
+        )
+
+    sums = Messages(
+        of_sample=4 * (degree - 1) * layer.boundary // degree,
+        latencies=4 * (degree - 1),
+    )
+    return replace(
+        layer,
+        parameters=layer.parameters // degree,
+        gradients=layer.gradients // degree,
+        optimizer=layer.optimizer // degree,
+        numbers=layer.numbers // degree,
+        kept=scaled(layer.kept),
+        again=scaled(layer.again),
+        forward_s=layer.forward_s / degree,
+        backward_s=layer.backward_s / degree,
+        recompute_s=layer.recompute_s / degree,
+        forward_messages=sums,
+        backward_messages=sums,
     )
 
 
@@ -121,10 +167,13 @@ def varied(block: Layer, rng: random.Random) -> Layer:
     )
 
 
-def question(size: Size, *, distinct: bool, hosted: bool = False) -> Problem:
+def question(
+    size: Size, *, distinct: bool, hosted: bool = False, split: bool = False
+) -> Problem:
     """Ask for the fewest devices; offers are of 20 products on nodes of four sizes.
 
-    If `hosted`, a node has room for the optimizer of all its devices.
+    If `hosted`, a node has room for the optimizer of all its devices; if `split`,
+    tensor groups of 2, 4 or 8 may split layers.
     """
     offers = tuple(
         an_offer(
@@ -132,6 +181,7 @@ def question(size: Size, *, distinct: bool, hosted: bool = False) -> Problem:
             device_memory_bytes=size.memory_mib * MIB * (20 + place % 20) // 20,
             devices_per_node=8 >> place // 20 % 4,
             price_per_node_hour=Decimal(8 + place % 97),
+            link_in_node=Link(bandwidth_bytes_per_s=400e9, latency_s=3e-6),
             link_between_nodes=Link(bandwidth_bytes_per_s=50e9, latency_s=1e-5),
             host_memory_bytes=2**38 if hosted else None,
             link_to_host=Link(bandwidth_bytes_per_s=25e9) if hosted else None,
@@ -139,10 +189,10 @@ def question(size: Size, *, distinct: bool, hosted: bool = False) -> Problem:
         for place in range(size.num_offers)
     )
     return Problem(
-        profile=language_model(size.num_blocks, distinct=distinct),
+        profile=language_model(size.num_blocks, distinct=distinct, split=split),
         offers=offers,
         overheads=(an_overhead(),),
-        engine=PLIMSOLL,
+        engine=WITH_TENSOR if split else PLIMSOLL,
         global_batch_size=size.batch,
         num_steps=1000,
         limits=Limits(max_gpus=size.max_gpus),
@@ -191,14 +241,19 @@ class Size:
     """Whether all blocks differ; both are timed in turn."""
     is_hosted: tuple[bool, ...] = (False,)
     """Whether the optimizer may be on the host; timed in turn as well."""
+    is_split: tuple[bool, ...] = (False,)
+    """Whether tensor groups may split layers; timed in turn as well."""
     num_stages: int | None = None
     num_offers: int = 1
 
     def variants(self) -> Iterator[tuple[str, Problem]]:
         """Yield all questions, each with its text."""
-        for distinct, hosted in itertools.product(self.is_distinct, self.is_hosted):
+        for distinct, hosted, split in itertools.product(
+            self.is_distinct, self.is_hosted, self.is_split
+        ):
             text = self.text(distinct=distinct) + (", or on the host" if hosted else "")
-            yield text, question(self, distinct=distinct, hosted=hosted)
+            text += ", T up to 8" if split else ""
+            yield text, question(self, distinct=distinct, hosted=hosted, split=split)
 
     def text(self, *, distinct: bool) -> str:
         """The question in a few words."""
@@ -240,6 +295,7 @@ SMALL = Size(
     bar_s=1.0,
     runs=5,
     is_hosted=BOTH,
+    is_split=BOTH,
 )
 LARGE = Size(
     num_blocks=98,
@@ -249,6 +305,7 @@ LARGE = Size(
     bar_s=10.0,
     runs=3,
     is_hosted=BOTH,
+    is_split=BOTH,
 )
 SIZES = (
     SMALL,

@@ -330,8 +330,8 @@ def hosted(question: Asked, seed: int) -> Asked:
     def timed(layer: Layer) -> Layer:
         return replace(layer, host_step_s=float(dice.randint(0, 4)))
 
-    return question.changed(
-        timed,
+    return replace(
+        question.changed(timed),
         capacity_bytes=question.capacity_bytes // dice.choice((1, 2)),
         host_memory_bytes=(room + question.capacity_bytes) * question.devices_per_node,
         link_to_host=Link(

@@ -13,7 +13,13 @@ from itertools import groupby
 from rich.console import JustifyMethod
 from rich.table import Table
 
-from plimsoll_cli.output.tables import BARS, known_columns, new_table, table_of
+from plimsoll_cli.output.tables import (
+    BARS,
+    known_columns,
+    new_table,
+    split_columns,
+    table_of,
+)
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.offer import Offer
@@ -38,6 +44,8 @@ TUPLE_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("LEAST PEAK", "right"),
     ("AT MOST SAMPLES/S", "right"),
 )
+TENSOR_COLUMN: tuple[str, JustifyMethod] = ("TENSOR", "right")
+"""Behind the replicas, where layers are split in some tuple."""
 OFFER_PLACE = 3
 LONGEST_OFFERS = 60
 """Columns that the names of like offers take before they fold."""
@@ -127,17 +135,28 @@ def plan_line(plan: HybridPlan) -> str:
 
 
 def mesh_text(plan: HybridPlan) -> str:
-    """P x D."""
-    mesh = plan.mesh
+    """P x D, and T if layers are split."""
+    mesh, variant = plan.mesh, plan.stages[0].variant
     if mesh is None:
         return "uneven mesh"
-    return f"{counted(mesh.pipeline, 'stage')} x {counted(mesh.data, 'replica')}"
+    text = f"{counted(mesh.pipeline, 'stage')} x {counted(mesh.data, 'replica')}"
+    if mesh.tensor == 1:
+        return text
+    how = " (sequence parallel)" if variant.sequence_parallel else ""
+    return f"{text} x tensor degree {mesh.tensor}{how}"
 
 
 def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
     """The other plans that could be had; money only if there is a price."""
+    return table_of(alternative_rows(plans, num_steps), left=("OFFER",))
+
+
+def alternative_rows(
+    plans: Sequence[HybridPlan], num_steps: int | None
+) -> list[dict[str, str]]:
+    """Rows of plans, without columns in which no plan has anything to tell."""
     rows = [alternative_cells(plan, num_steps) for plan in plans]
-    return table_of(known_columns(rows), left=("OFFER",))
+    return known_columns(split_columns(rows))
 
 
 def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
@@ -148,6 +167,7 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
         "OFFER": offer_text(plan.offers[0]),
         "STAGES": str(mesh.pipeline) if mesh else "-",
         "REPLICAS": str(mesh.data) if mesh else "-",
+        "TENSOR": str(mesh.tensor) if mesh else "-",
         "MICRO-BATCH": str(plan.micro_batch),
         "PEAK": at_least(plan.peak_bytes or 0),
         "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
@@ -166,8 +186,10 @@ def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
 
     Micro-batches in a row that were decided alike are one row, and so are offers.
     """
-    table = new_table(TUPLE_COLUMNS)
-    offer_column = table.columns[OFFER_PLACE]
+    has_tensor = count.decisions.has_tensor
+    tensor, place = (TENSOR_COLUMN,) * has_tensor, OFFER_PLACE + has_tensor
+    table = new_table((*TUPLE_COLUMNS[:2], *tensor, *TUPLE_COLUMNS[2:]))
+    offer_column = table.columns[place]
     offer_column.no_wrap, offer_column.max_width = False, LONGEST_OFFERS
     rows: dict[tuple[str, ...], list[str]] = {}
     for run in runs_alike(count.decisions):
@@ -175,22 +197,31 @@ def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
         rows.setdefault(run_cells(count.decisions, run), []).append(offer_text(offer))
     for cells, names in rows.items():
         shown = "all" if len(names) == len(offers) > 1 else ", ".join(names)
-        table.add_row(*cells[:OFFER_PLACE], shown, *cells[OFFER_PLACE:])
+        table.add_row(*cells[:place], shown, *cells[place:])
     return table
 
 
 def runs_alike(found: Decisions) -> Iterator[list[int]]:
     """Yield places of tuples of one mesh and offer, in a row and decided alike."""
 
-    def alike(i: int) -> tuple[int, int, str, str]:
-        return found.pipeline_degree[i], found.offer[i], found.verdict[i], found.rule[i]
+    def mesh(i: int) -> tuple[int, str, int]:
+        return found.pipeline_degree[i], tensor_text(found, i), found.offer[i]
+
+    def alike(i: int) -> tuple[tuple[int, str, int], str, str]:
+        return mesh(i), found.verdict[i], found.rule[i]
 
     places = sorted(
-        range(len(found.rule)),
-        key=lambda i: (found.pipeline_degree[i], found.offer[i], found.micro_batch[i]),
+        range(len(found.rule)), key=lambda i: (*mesh(i), found.micro_batch[i])
     )
     for _, mine in groupby(places, key=alike):
         yield list(mine)
+
+
+def tensor_text(found: Decisions, place: int) -> str:
+    """Tensor degree of a tuple, `2` or `2 sp` if sequence parallel."""
+    flags = found.sequence_parallel
+    how = " sp" if flags and flags[place] else ""
+    return f"{found.tensor_degree[place]}{how}"
 
 
 def run_cells(found: Decisions, run: list[int]) -> tuple[str, ...]:
@@ -201,6 +232,7 @@ def run_cells(found: Decisions, run: list[int]) -> tuple[str, ...]:
     return (
         str(found.pipeline_degree[first]),
         str(found.data_degree[first]),
+        *([tensor_text(found, first)] if found.has_tensor else []),
         span(found.micro_batch[first], found.largest_micro_batch[last]),
         found.verdict[first],
         RULE_NAMES[found.rule[first]],
@@ -215,5 +247,5 @@ def tuples_legend(count: CountVerdict) -> list[str]:
         "LEAST PEAK: the fullest rank of every plan of the row needs that or more; "
         "where a quick bound decided (all rules but least memory), more is needed",
         "AT MOST SAMPLES/S: no plan of the row is faster",
-        *rule_lines(count.decisions.rule),
+        *rule_lines(count.decisions.rule, has_tensor=count.decisions.has_tensor),
     ]

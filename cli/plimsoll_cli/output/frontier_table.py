@@ -101,6 +101,7 @@ def curve_rows(curve: Curve) -> list[dict[str, str]]:
         for place, point in enumerate(curve.points)
     ]
     usual = {"SHARDED": str(Sharding.NONE), "OPTIMIZER": str(OptimizerHome.DEVICE)}
+    usual |= {"TENSOR": "1"}
     for column, level in usual.items():
         if all(row[column] == level for row in rows):
             for row in rows:
@@ -121,6 +122,7 @@ def point_cells(
         "AT LEAST": PROVEN if is_proven(point) else least,
         "STAGES": str(point.mesh.pipeline),
         "REPLICAS": str(point.mesh.data),
+        "TENSOR": str(point.mesh.tensor),
         "MICRO-BATCH": str(point.micro_batch),
         "IN FLIGHT": f"{caps[0]}-{caps[-1]}" if caps[0] > caps[-1] else str(caps[0]),
         "RECOMPUTE": f"{sum(point.num_recomputed)} of {num_layers}",

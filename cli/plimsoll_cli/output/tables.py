@@ -50,6 +50,13 @@ def known_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return [{name: row[name] for name in known} for row in rows]
 
 
+def split_columns(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The rows without the tensor degree, if no layer of any row is split."""
+    if any(row["TENSOR"] not in {"1", "-"} for row in rows):
+        return list(rows)
+    return [{k: cell for k, cell in row.items() if k != "TENSOR"} for row in rows]
+
+
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:
     """Print a table; what does not fit is left out, and no number is cut.
 

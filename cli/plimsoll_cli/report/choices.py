@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_cli.output.answer_tables import alternative_cells
+from plimsoll_cli.output.answer_tables import alternative_rows
 from plimsoll_cli.output.scales import UNITS, ByteScale
-from plimsoll_cli.output.tables import known_columns
 from plimsoll_cli.report.charts import Chart, Mark, Plane
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Solution
@@ -39,7 +38,7 @@ def choices_view(answer: Solution, num_steps: int | None) -> ChoicesView | None:
         return None
     plans = (answer.plan, *answer.alternatives)
     shown = plans[:MOST_ROWS]
-    rows = known_columns([alternative_cells(plan, num_steps) for plan in shown])
+    rows = alternative_rows(shown, num_steps)
     return ChoicesView(
         chart=front(plans),
         headings=tuple(HEADINGS.get(name, name.capitalize()) for name in rows[0]),

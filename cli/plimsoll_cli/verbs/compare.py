@@ -13,7 +13,7 @@ from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import COUNT, PATH
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
-from plimsoll_cli.output.tables import print_table, table_of
+from plimsoll_cli.output.tables import print_table, split_columns, table_of
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.text.explain import device_noun
 from plimsoll_planner.units import at_least
@@ -61,7 +61,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         return
     noun = device_noun(problem.offers)
     rows = [row_cells(row, noun) for row in found.rows]
-    table = table_of(rows, left=("CUTS", "FITS"))
+    table = table_of(split_columns(rows), left=("CUTS", "FITS"))
     print_table(table, less_important=LESS_IMPORTANT)
     say(
         "",
@@ -85,15 +85,15 @@ def check_counts(gpus: int, options: Mapping[str, Any]) -> None:
         raise InvalidInputError(
             f"--max-gpus: got {max_gpus}, allowed is at least {gpus}, which is --gpus"
         )
-    degrees = {f"--{name}": options[name] for name in ("pipeline", "data")}
-    fixed = {name: degree for name, degree in degrees.items() if degree}
+    names = ("pipeline", "data", "tensor")
+    fixed = {f"--{name}": degree for name in names if (degree := options[name])}
     needed = math.prod(fixed.values())
-    is_whole = len(fixed) == len(degrees)
+    is_whole = {"--pipeline", "--data"} <= set(fixed)
     if gpus == needed or (not is_whole and gpus % needed == 0):
         return
     allowed = str(needed) if is_whole else f"a multiple of {needed}"
-    names = " times ".join(f"{name} {degree}" for name, degree in fixed.items())
-    raise InvalidInputError(f"--gpus: got {gpus}, allowed is {allowed}, for {names}")
+    of = " times ".join(f"{name} {degree}" for name, degree in fixed.items())
+    raise InvalidInputError(f"--gpus: got {gpus}, allowed is {allowed}, for {of}")
 
 
 def why_lines(rows: Sequence[Row]) -> list[str]:
@@ -135,6 +135,7 @@ def row_json(row: Row) -> dict[str, object]:
         "step_s": found and found.step_s,
         "stages": candidate and candidate.num_stages,
         "replicas": candidate and candidate.mesh.data,
+        "tensor_degree": candidate and candidate.mesh.tensor,
         "micro_batch": candidate and candidate.micro_batch,
         "cuts": found and list(found.cuts),
         "price_per_hour": None if price is None else str(price),
@@ -151,6 +152,7 @@ def row_cells(row: Row, noun: str) -> dict[str, str]:
         "CUTS": row.rule,
         "STAGES": str(candidate.num_stages) if candidate else "-",
         "REPLICAS": str(candidate.mesh.data) if candidate else "-",
+        "TENSOR": str(candidate.mesh.tensor) if candidate else "-",
         "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
         "PEAK": at_least(row.peak_bytes) if found else "-",
         "FITS": fits_text(row),

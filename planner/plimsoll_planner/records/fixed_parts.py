@@ -64,24 +64,6 @@ def check_tensor_degree(
         raise refuse("tensor_degree", rule, degree)
 
 
-def check_product(
-    num_gpus: int | None,
-    stages: int | None,
-    data_degree: int | None,
-    tensor_degrees: tuple[int, ...],
-) -> None:
-    """Some tensor degree makes the number of GPUs of the other degrees."""
-    if not (num_gpus and stages and data_degree):
-        return
-    product = stages * data_degree
-    if num_gpus in {product * degree for degree in tensor_degrees}:
-        return
-    rule = f"{product}, stages times replicas"
-    if tensor_degrees != (1,):
-        rule += f", times a tensor degree of {', '.join(map(str, tensor_degrees))}"
-    raise refuse("num_gpus", rule, num_gpus)
-
-
 def check_techniques(
     engine: EngineTraits, home: OptimizerHome | None, sharding: Sharding | None
 ) -> None:

@@ -36,7 +36,6 @@ from plimsoll_planner.records.engine import (
 from plimsoll_planner.records.fixed_parts import (
     check_degree,
     check_layers,
-    check_product,
     check_techniques,
     check_tensor_degree,
 )
@@ -205,8 +204,8 @@ class Override(Record):
             named += " times the tensor degree"
         if self.num_gpus and self.num_gpus % product:
             raise self.refuse("num_gpus", f"a multiple of {named}")
-        is_fixed = stages and self.data_degree and self.tensor_degree
-        if self.num_gpus and is_fixed and self.num_gpus != product:
+        is_whole = stages and self.data_degree
+        if self.num_gpus and is_whole and self.num_gpus != product:
             raise self.refuse("num_gpus", f"{product}, {named}")
         self.require_distinct("recomputed_layers", self.recomputed_layers or ())
 
@@ -331,8 +330,6 @@ class Problem(Document):
         check_degree("data_degree", fixed.data_degree, limits.data_degrees)
         check_degree("tensor_degree", fixed.tensor_degree, limits.tensor_degrees)
         check_tensor_degree(engine, self.profile, fixed.tensor_degree)
-        degrees = fixed.stages, fixed.data_degree, self.tensor_degrees
-        check_product(fixed.num_gpus, *degrees)
         check_techniques(engine, fixed.optimizer_home, fixed.sharding)
         if fixed.in_flight_caps and not self.has_in_flight_caps:
             rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"

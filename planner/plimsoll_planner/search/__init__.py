@@ -5,12 +5,15 @@ Reading order is import order:
     searched                   refuses what the search does not look at
     partition                  exact cuts of a chain, given values of all stages
     walked_cuts                the cuts of the shortest walked step
+    variants                   the ways in which tensor groups split layers
     space                      the tuples, and what decides some of them at sight
     known_seconds              offers that nobody knows the speed of, left out
     grouping                   where the stages of a very long chain may begin
     alike                      offers of like machines, which are searched once
     numbers                    which number of every interval a bound is made from
-    cost_tables                arrays that are computed once and asked often
+    option_store               options of runs of layers, for as long as there is room
+    variant_tables             arrays of one variant, computed once and asked often
+    cost_tables                those of all variants, and what they have in common
     placement                  runs of layers that may stand on the stages
     tuple_context              what is around one tuple: devices, links, choices
     family_bounds, periods     bounds of many tuples at once

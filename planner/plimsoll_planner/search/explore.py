@@ -35,7 +35,7 @@ from plimsoll_planner.search.verdicts import (
 
 FLOORED = (Goal.MINIMIZE_GPUS, Goal.MINIMIZE_MEMORY)
 """Goals that would be degenerate without a floor of speed."""
-QUICK, PERIOD, PROGRAMME, WALKED = range(4)
+QUICK, SUMS, PERIOD, PROGRAMME, WALKED = range(5)
 """How well the step of a tuple is known, from a closed form to a walked plan."""
 LONGEST_STEP_S = 1e18
 """Above every step; stands for any speed."""
@@ -147,6 +147,8 @@ class Explorer:
         """Lower bound of the tuple's step, dearer and better by the level."""
         if level == QUICK:
             return quick_bound(self.search, candidate, Bound.EXPECTED)
+        if level == SUMS:
+            return candidate.num_micro_batches * self.search.quick_period(candidate)
         if level == PERIOD:
             return candidate.num_micro_batches * self.search.least_period(candidate)
         if level == PROGRAMME:
@@ -181,7 +183,7 @@ class Explorer:
                 return None
             if level == WALKED:
                 return self.search.fastest(candidate)
-            if level == QUICK and not self.search.fits(candidate):
+            if level == SUMS and not self.search.fits(candidate):
                 continue
             step_s = self.step_bound(candidate, level + 1)
             bounded = max(negative, -score(candidate, step_s))

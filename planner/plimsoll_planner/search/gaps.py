@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.search.explore import QUICK, Explorer
-from plimsoll_planner.search.numbers import FITTING
+from plimsoll_planner.search.numbers import FITTING, HOPED
 from plimsoll_planner.search.space import Candidate
 
 Measure = Callable[[Candidate, float], float]
@@ -54,6 +54,7 @@ def step_bounds(explorer: Explorer, candidate: Candidate) -> Iterator[float]:
     """Yield lower bounds of the steps of a tuple's fitting plans, ever better ones."""
     search = explorer.search
     yield explorer.step_bound(candidate, QUICK)
+    yield candidate.num_micro_batches * search.quick_period(candidate, HOPED)
     if not search.fits(candidate, merge=True):
         yield float("inf")
         return

@@ -13,12 +13,16 @@ The bound holds for every M, and for every D at once, unless ranks may hold less
 larger: memory is relaxed to what all of them have, the inputs of k micro-batches alone,
 no copies of gradients, the fewest communicators. Numbers in flight are taken in groups,
 with the memory of the fewest and the time of the most of each.
+
+What recomputing adds is exact (`stage_peaks.least_seconds`), or a lower bound of it
+that costs next to nothing (`added_bounds`) and rules out most tuples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -63,19 +67,25 @@ class Periods:
             alone = replace(candidate, strategy=strategy)
         key = (context.alike(alone).offer, alone.strategy, alone.micro_batch, numbers)
         if key not in self._least:
-            values = [self._of_stage(alone, stages - s, numbers) for s in range(stages)]
+            shared = self._shared(alone)
+            values = [
+                self._of_stage(alone, stages - s, numbers, shared)
+                for s in range(stages)
+            ]
             found = context.placement(stages).least_largest(values)
             self._least[key] = np.inf if found is None else found.value
         return self._least[key]
 
-    def _of_stage(self, alone: Candidate, left: int, numbers: Numbers) -> Floats:
+    def _of_stage(
+        self, alone: Candidate, left: int, numbers: Numbers, shared: tuple[object, ...]
+    ) -> Floats:
         """[A, B]: least periods of a stage, `left` stages from it to the last."""
         caps = self._context.caps(alone.schedule, left, alone.num_stages)
         groups = groups_up_to(caps[-1]) if len(caps) > 1 else [(caps[0], caps[0])]
-        key = (*self._shared(alone), numbers, tuple(groups))
+        key = (*shared, numbers, tuple(groups))
         if key not in self._loads:
             self._loads[key] = least_of(
-                self._of_group(alone, group, numbers) for group in groups
+                self._of_group(alone, group, numbers, shared) for group in groups
             )
         return self._loads[key]
 
@@ -86,11 +96,15 @@ class Periods:
         return offer, capacity, alone.strategy.without_stages, alone.micro_batch
 
     def _of_group(
-        self, alone: Candidate, group: tuple[int, int], numbers: Numbers
+        self,
+        alone: Candidate,
+        group: tuple[int, int],
+        numbers: Numbers,
+        shared: tuple[object, ...],
     ) -> Floats:
         """[A, B]: periods with the memory of the fewest and the time of the most."""
         context, (fewest, most) = self._context, group
-        key = (*self._shared(alone), numbers, group)
+        key = (*shared, numbers, group)
         if key not in self._loads:
             flow = Flow(
                 in_flight=fewest,
@@ -114,6 +128,7 @@ class Periods:
         return self._loads[key]
 
 
+@cache
 def groups_up_to(most: int) -> list[tuple[int, int]]:
     """Groups of numbers in flight from 1 on; the last one reaches `most`."""
     groups: list[tuple[int, int]] = []

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from plimsoll_planner.memory.added_bounds import least_added
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
@@ -58,6 +59,7 @@ class TupleBounds(TupleContext):
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
         self.periods = Periods(self, self.added_seconds)
+        self.quick_periods = Periods(self, self.least_added)
 
     # Memory at any speed.
 
@@ -222,6 +224,25 @@ class TupleBounds(TupleContext):
             )
         return self._least_s[key]
 
+    def least_added(
+        self,
+        candidate: Candidate,
+        bounds: Numbers,
+        capacity_bytes: int,
+        choice: StageChoice,
+        flow: Flow,
+    ) -> Floats:
+        """[A, B]: `added_seconds` or less, at next to no cost; see `added_bounds`."""
+        b, costs = candidate.micro_batch, self.costs(candidate)
+        return least_added(
+            costs.held(bounds.bytes, b),
+            costs.seconds(candidate.offer, bounds.seconds, b).recompute,
+            self.stage_bytes(candidate, bounds.bytes, choice),
+            flow,
+            capacity_bytes,
+            np.append(costs.starts, len(self.problem.profile.layers.name)),
+        )
+
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
     ) -> Partition | None:
@@ -342,6 +363,10 @@ class TupleBounds(TupleContext):
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
         """Lower bound of the seconds that a micro-batch takes; see `periods`."""
         return self.periods.least(candidate, bounds)
+
+    def quick_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
+        """A lower one at next to no cost."""
+        return self.quick_periods.least(candidate, bounds)
 
 
 def of_part(part: float) -> Steps:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from plimsoll_planner.memory.added_bounds import HeldBytes, held_bytes
 from plimsoll_planner.memory.chain_bytes import (
     COUNTED,
     KEPT,
@@ -192,6 +193,13 @@ class VariantTables:
                     is_lower=merge,
                 )
             ),
+        )
+
+    def held(self, bound: Bound, micro_batch: int) -> HeldBytes:
+        """What layers hold of a micro-batch whatever the others do."""
+        return self.once(
+            ("held", bound, micro_batch),
+            lambda: held_bytes(self.bytes(bound, micro_batch)),
         )
 
     def boundaries(self, bound: Bound, micro_batch: int) -> Ints:

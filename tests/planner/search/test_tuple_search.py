@@ -394,6 +394,7 @@ def test_simple_bounds_are_bounds(drawn: tuple[TupleSearch, Candidate]) -> None:
     assert fastest is not None
     period = search.least_period(candidate)
     assert candidate.num_micro_batches * period <= fastest.bound_s
+    assert search.quick_period(candidate) <= period
 
 
 @pytest.mark.slow
