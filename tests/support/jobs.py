@@ -35,11 +35,6 @@ def workload(*, precision="fp32", **fields):
     fields = {"depth": 3, "width": 16} | fields
     return a_gpt(precision=Precision(precision), **fields)
 
-def split(*, precision="fp32", **fields):
-    from tests.support.split_workloads import a_split_gpt
-    fields = {"depth": 3, "width": 16} | fields
-    return a_split_gpt(precision=Precision(precision), **fields)
-
 def fails_in_backward(**fields):
     return a_gpt(loss=bad_loss, **fields)
 
@@ -88,6 +83,14 @@ def bad_loss(logits, targets):
         def backward(context, grad): raise ValueError("no gradient of this")
     return Bad.apply(logits)
 """
+SPLIT_MODEL = """
+from plimsoll_planner.records.model_profile import Precision
+from tests.support.split_workloads import a_split_gpt
+
+def workload(*, precision="fp32", **fields):
+    fields = {"depth": 3, "width": 16} | fields
+    return a_split_gpt(precision=Precision(precision), **fields)
+"""
 ROOT = Path(__file__).parents[2]
 LITTLE_ROOM = 40_960
 """Bytes: less than a checkpoint of the tiny model takes."""
@@ -127,8 +130,9 @@ class Job:
 
     def __post_init__(self) -> None:
         """Write the workload and find it from here on."""
-        (self.folder / "tiny_model.py").write_text(MODEL)
-        sys.modules.pop("tiny_model", None)
+        for name, text in (("tiny_model", MODEL), ("split_model", SPLIT_MODEL)):
+            (self.folder / f"{name}.py").write_text(text)
+            sys.modules.pop(name, None)
 
     @property
     def checkpoints(self) -> Path:

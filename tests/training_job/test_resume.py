@@ -34,7 +34,7 @@ PARTS_ON_HOST: Plan = ((0, 5), {"replicas": (1, 4), "of_stages": (HOST,)})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
 pytestmark = pytest.mark.slow  # 18 s of CPU: each job trains twice
-SPLIT = "tiny_model:split"
+SPLIT = "split_model:workload"
 UNCLIPPED = {"max_gradient_norm": None, "dropout": 0.1}
 UNTIED = UNCLIPPED | {"tied": False}
 BF16 = UNCLIPPED | {"precision": "bf16"}
