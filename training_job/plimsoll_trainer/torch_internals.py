@@ -23,8 +23,6 @@ A private name may change with any release, so each stands here once. They are f
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
     set_local            lets the part of a DTensor that is here lie elsewhere
-    rounds_of            of a ring, in which a collective goes among all of a group
-    size_of_group        of those that a collective is among
     wait_tensor          gives a collective's result, which a trace takes for a new one
     FlopsHere            counts what is done with the parts of DTensors that are here
 
@@ -53,7 +51,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.optim import Optimizer
@@ -268,24 +265,6 @@ def lists_by_default() -> Iterator[None]:
 def set_local(tensor: DTensor, memory: Tensor) -> None:
     """Let the part of a tensor that is here lie in other memory; nothing is copied."""
     tensor._local_tensor = memory
-
-
-COLLECTIVES = {"all_reduce": 2, "all_gather_into_tensor": 1, "reduce_scatter_tensor": 1}
-"""Rounds of a ring: a sum of all for all is a scatter of sums, then a gather."""
-
-
-def rounds_of(operator: Any) -> int:
-    """Rounds in which a collective that was dispatched goes; 0 for other operators."""
-    if operator.namespace != "_c10d_functional":
-        return 0
-    name = operator.name().partition("::")[2].partition(".")[0]
-    return COLLECTIVES.get(name.removesuffix("_"), 0)
-
-
-def size_of_group(args: Sequence[Any]) -> int:
-    """Number of ranks that a collective is among, from its arguments."""
-    internals: Any = distributed_c10d
-    return int(internals._resolve_process_group(args[-1]).size())
 
 
 class CountsHere(flop_counter._FlopCounterMode):  # type: ignore[no-untyped-call]

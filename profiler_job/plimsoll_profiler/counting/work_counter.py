@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from plimsoll_profiler.counting.flop_formulas import formulas
@@ -21,8 +22,6 @@ from plimsoll_profiler.counting.uncounted_work import assumed_flop, is_counted
 from plimsoll_trainer.torch_internals import (
     FlopsHere,
     TorchDispatchMode,
-    rounds_of,
-    size_of_group,
     tree_iter,
     unsafe_view,
     wait_tensor,
@@ -83,7 +82,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def note_message(self, operator: Any, args: tuple[Any, ...], out: Any) -> None:
         """Note what a collective of a tensor group sends over each link of a ring."""
         if rounds := rounds_of(operator):
-            size = size_of_group(args)
+            size = dist.get_world_size()  # a prober is in a group that shares layers
             whole = max(args[0].nbytes, out.nbytes)
             self.sent_bytes += rounds * -(-whole * (size - 1) // size)
             self.latencies += rounds * (size - 1)
@@ -104,6 +103,18 @@ MOVES_NOTHING = (
     unsafe_view,
     wait_tensor,
 )
+
+
+COLLECTIVES = {"all_reduce": 2, "all_gather_into_tensor": 1, "reduce_scatter_tensor": 1}
+"""Rounds of a ring: a sum of all for all is a scatter of sums, then a gather."""
+
+
+def rounds_of(operator: Any) -> int:
+    """Rounds in which a collective that was dispatched goes; 0 for other operators."""
+    if operator.namespace != "_c10d_functional":
+        return 0
+    name = operator.name().partition("::")[2].partition(".")[0]
+    return COLLECTIVES.get(name.removesuffix("_"), 0)
 
 
 def count_work(run: Callable[[], object]) -> Work:
