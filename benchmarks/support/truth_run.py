@@ -13,7 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,6 @@ from benchmarks.support.truth_models import (
     workload,
 )
 from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
-from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -45,6 +44,7 @@ from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.process.assignment import slices_of
 from tests.support import ranks
+from tests.support.random_questions import WITH_TENSOR
 
 NUM_STEPS = 6
 NUM_ROUNDS = 2
@@ -53,8 +53,6 @@ CPU = torch.device("cpu")
 NOTHING_FIXED = Override()
 DEGREES = (1, 2, 4)
 """Tensor degrees that are profiled."""
-ENGINE = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=True))
-"""With what it is not planned for yet."""
 AMPLE_HOST_BYTES = 2**40
 """Room for any optimizer; small models need some MiB."""
 ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
@@ -160,7 +158,7 @@ def answer_of(
             profile=made,
             overheads=with_built_in((), (offer,)),
             offers=(offer,),
-            engine=ENGINE,
+            engine=WITH_TENSOR,
             global_batch_size=GLOBAL_BATCH,
             limits=limits,
             objective=objective,

@@ -45,7 +45,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class HeldBytes:
-    """What each layer holds from forward to backward, [L]."""
+    """Bytes that each layer holds from forward to backward, [L]."""
 
     kept: Ints
     """x, if nothing recomputes that can be kept."""

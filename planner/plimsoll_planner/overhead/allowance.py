@@ -186,8 +186,7 @@ def num_communicators(mesh: Mesh, num_ties: int) -> tuple[int, int]:
 
     The world, the stages of its replica, the replicas of its stage, its tensor group;
     and for each tie of trained tensors the stages that hold it, unless those are all or
-    one. The trainer
-    reports as many (`plimsoll_trainer.process.run`).
+    one. The trainer reports as many (`plimsoll_trainer.process.run`).
     """
     least = (mesh.num_gpus > 1) + sum(degree > 1 for degree in mesh.degrees)
     return least, least + (num_ties if mesh.pipeline > 2 else 0)  # noqa: PLR2004

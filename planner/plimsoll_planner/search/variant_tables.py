@@ -196,7 +196,7 @@ class VariantTables:
         )
 
     def held(self, bound: Bound, micro_batch: int) -> HeldBytes:
-        """What layers hold of a micro-batch whatever the others do."""
+        """Bytes of a micro-batch that layers hold, whatever the others do."""
         return self.once(
             ("held", bound, micro_batch),
             lambda: held_bytes(self.bytes(bound, micro_batch)),

@@ -31,6 +31,7 @@ All seconds are whole ticks (`ticks`): lower bounds are rounded down, the others
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -120,18 +121,12 @@ def with_messages(
     def messages(columns: MessageColumns | None) -> Floats:
         if columns is None:
             return np.zeros(len(rows))
-        of_row = {
-            row: rounded(
-                over_link(
-                    offer.link_in_node,
-                    columns.num_bytes(row, micro_batch),
-                    columns.num_latencies[row],
-                ),
-                bound,
-            )
-            for row in set(rows)
-        }
-        return np.array([of_row[row] for row in rows])
+
+        def of_row(row: int) -> float:
+            num_bytes = columns.num_bytes(row, micro_batch)
+            return over_link(offer.link_in_node, num_bytes, columns.num_latencies[row])
+
+        return of_layers(rows, of_row, bound)
 
     forward = messages(costs.forward_messages)
     return replace(
@@ -141,6 +136,14 @@ def with_messages(
         recompute=chain.recompute + forward,
         group_end=messages(costs.step_messages),
     )
+
+
+def of_layers(
+    rows: Sequence[int], of_row: Callable[[int], float], bound: Bound
+) -> Floats:
+    """[L]: rounded seconds of each layer, from those of its row of the table."""
+    found = {row: rounded(of_row(row), bound) for row in set(rows)}
+    return np.array([found[row] for row in rows])
 
 
 def over_link(link: Link | None, num_bytes: int, num_latencies: int) -> float:
@@ -163,11 +166,9 @@ def measured(
     def line(columns: SecondsColumns | None) -> Floats:
         if columns is None:
             return np.zeros(len(rows))
-        found = {
-            row: rounded(seconds_at(columns.at(row, micro_batch), bound), bound)
-            for row in set(rows)
-        }
-        return np.array([found[row] for row in rows])
+        return of_layers(
+            rows, lambda row: seconds_at(columns.at(row, micro_batch), bound), bound
+        )
 
     step = costs.optimizer_step_s or (0.0,) * len(costs.kind)
     host_step = host_steps(profile, offer, bound)

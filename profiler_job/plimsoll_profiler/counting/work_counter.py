@@ -103,8 +103,6 @@ MOVES_NOTHING = (
     unsafe_view,
     wait_tensor,
 )
-
-
 COLLECTIVES = {"all_reduce": 2, "all_gather_into_tensor": 1, "reduce_scatter_tensor": 1}
 """Rounds of a ring: a sum of all for all is a scatter of sums, then a gather."""
 

@@ -33,6 +33,11 @@ from plimsoll_trainer.torch_internals import (
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")
+MIXES = (
+    "a step of the optimizer on a part of a tensor is not that part of a step on all "
+    "of it"
+)
+"""Why no degree can be had, if the optimizer mixes numbers of a tensor."""
 
 
 @contextmanager
@@ -64,10 +69,11 @@ def split_degrees(
     if not splits_layers(workload):
         return [1], []
     possible, left_out = [1], list[NotSplit]()
+    mixes = "" if is_elementwise(workload.optimizer) else MIXES
     for degree in degrees:
         if degree == 1:
             continue
-        why = why_not_split(workload, degree, cases, shapes)
+        why = mixes or why_not_split(workload, degree, cases, shapes)
         if why:
             left_out.append(NotSplit(tensor_degree=degree, why=why))
         else:
@@ -82,11 +88,6 @@ def why_not_split(
 
     Each kind of layer is split and run forward on tensors without data.
     """
-    if not is_elementwise(workload.optimizer):
-        return (
-            "a step of the optimizer on a part of a tensor is not that part of a step "
-            "on all of it"
-        )
     for case in cases:
         name = workload.layers[case.layer].name
         whole = shapes.between[case.layer + 1]

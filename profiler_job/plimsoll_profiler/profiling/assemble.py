@@ -198,7 +198,7 @@ class Table:
         )
 
     def held_messages(self) -> ByteColumns | None:
-        """What a device may hold of messages past their time; None: nothing."""
+        """Bytes of messages that a device may hold past their time; None: nothing."""
         if self.num_variants == 1 or self.device_kind is DeviceKind.CUDA:
             return None
         return self.bytes_of(lambda p: GLOO_THREADS * p.largest_message_bytes)
