@@ -25,7 +25,7 @@ class Mesh:
     count: int
     tensor: int = 1
     is_sequence: bool = False
-    """What lies between layers is split as well."""
+    """Activations between layers are split as well."""
 
     @property
     def width(self) -> int:

@@ -182,7 +182,11 @@ def mixed(seed: int) -> Asked:
     host; of a third the ranks of a node share its cores.
     """
     dice = random.Random(f"mixed {seed}")  # noqa: S311 - no secret
-    question = asked(seed)
+    return of_some_kind(asked(seed), dice, seed)
+
+
+def of_some_kind(question: Asked, dice: random.Random, seed: int) -> Asked:
+    """The same with divided state, shared cores or state on hosts, each or none."""
     if dice.random() < 1 / 2:
         question = divisible(question)
     if dice.random() < 1 / 3:

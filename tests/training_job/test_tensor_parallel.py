@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 import pytest
 
 pytest.importorskip("torch")
 
-import torch
-from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.engine.boundaries import boundaries_of
-from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.split_tensors import here, is_split, parameters_here
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
@@ -24,40 +18,27 @@ from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt, a_whole_gpt
 from tests.training_job.test_transparency import (
     BF16,
+    CPU,
     EMBEDDING,
-    NUM_STEPS,
     Kind,
-    Trace,
-    make_whole,
     relative,
     train_alone,
+    train_ranks,
 )
 
-CPU = torch.device("cpu")
 FP32 = (1e-5, 1e-5)
 """Sums over ranks are added up in another order than in one process."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitKind(Kind):
-    """A kind of plan with a tensor group."""
-
-    parts: int = 2
-
-    @property
-    def num_ranks(self) -> int:
-        """G."""
-        return self.num_stages * self.replicas * self.parts
-
-
 KINDS = {
-    "two parts": SplitKind(cuts=(0, 5), make=a_split_gpt, tolerances=FP32),
-    "four parts": SplitKind(cuts=(0, 5), parts=4, make=a_split_gpt, tolerances=FP32),
-    "layers that are not split": SplitKind(
-        cuts=(0, 5), make=a_whole_gpt, tolerances=FP32
+    "two parts": Kind(cuts=(0, 5), parts=2, make=a_split_gpt, tolerances=FP32),
+    "four parts": Kind(cuts=(0, 5), parts=4, make=a_split_gpt, tolerances=FP32),
+    "layers that are not split": Kind(
+        cuts=(0, 5), parts=2, make=a_whole_gpt, tolerances=FP32
     ),
-    "two stages, two replicas that divide state, recomputed": SplitKind(
+    "two stages, two replicas that divide state, recomputed": Kind(
         cuts=(0, 2, 5),
+        parts=2,
         replicas=2,
         divided=frozenset((0, 1)),
         recomputed=frozenset((1, 3)),
@@ -66,8 +47,9 @@ KINDS = {
         tolerances=FP32,
         workload=(("ties", (EMBEDDING,)), ("dropout", 0.2)),
     ),
-    "bf16": SplitKind(
+    "bf16": Kind(
         cuts=(0, 2, 5),
+        parts=2,
         make=a_split_gpt,
         tolerances=BF16,
         workload=(("precision", Precision.BF16),),
@@ -80,41 +62,8 @@ PARAMS = [
 ]
 
 
-def train_ranks(kind: SplitKind) -> Trace:
-    """Run as one rank of the plan."""
-    world = join_world(kind.num_stages, kind.replicas, CPU, num_parts=kind.parts)
-    trainer = Trainer(
-        kind.make(**dict(kind.workload)),
-        slices=kind.slices(),
-        boundaries=boundaries_of(kind.make(**dict(kind.workload)), kind.micro_batch),
-        num_micro_batches=kind.global_batch // kind.replicas // kind.micro_batch,
-        world=world,
-    )
-    results = [trainer.run_step(step) for step in range(NUM_STEPS)]
-    trainer.reduce_gradients(trainer.run_micro_batches(NUM_STEPS))
-    make_whole(trainer)
-    norms = [float(r.gradient_norm) for r in results if r.gradient_norm is not None]
-    losses = [float(result.loss) for result in results]
-    return losses, norms, dict(gradients_of(trainer))
-
-
-def gradients_of(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
-    """Yield all gradients as the whole model has them."""
-    layers = trainer.stage.layers
-    for name, parameter in layers.named_parameters(remove_duplicate=False):
-        gradient = gradient_of(here(parameter))
-        if gradient is not None and isinstance(parameter, DTensor):
-            placed = parameter.device_mesh, parameter.placements
-            whole = DTensor.from_local(
-                gradient, *placed, shape=parameter.shape, stride=parameter.stride()
-            )
-            gradient = whole.full_tensor()
-        if gradient is not None:
-            yield name, gradient.clone()
-
-
 @pytest.mark.parametrize("kind", PARAMS)
-def test_a_tensor_group_trains_the_same_model(kind: SplitKind) -> None:
+def test_a_tensor_group_trains_the_same_model(kind: Kind) -> None:
     """Losses, norms and every gradient equal one process, on all ranks."""
     losses, norms, gradients = train_alone(kind)
     ranks = run_ranks(train_ranks, kind.num_ranks, kind)

@@ -19,11 +19,13 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageSlice, build_layer, loss_alone
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
@@ -42,6 +44,8 @@ class Kind:
 
     cuts: tuple[int, ...]
     replicas: int = 1
+    parts: int = 1
+    """Ranks that share each layer."""
     recomputed: frozenset[int] = frozenset()
     divided: frozenset[int] = frozenset()
     """Stages whose replicas divide the optimizer state."""
@@ -63,7 +67,7 @@ class Kind:
     @property
     def num_ranks(self) -> int:
         """G."""
-        return self.num_stages * self.replicas
+        return self.num_stages * self.replicas * self.parts
 
     def slices(self) -> list[StageSlice]:
         """Layers of every stage."""
@@ -92,7 +96,7 @@ def train_ranks(kind: Kind) -> Trace:
     """Run as one rank of the plan."""
     workload = kind.make(**dict(kind.workload))
     count = kind.global_batch // kind.replicas // kind.micro_batch
-    world = join_world(kind.num_stages, kind.replicas, CPU)
+    world = join_world(kind.num_stages, kind.replicas, CPU, num_parts=kind.parts)
     trainer = Trainer(
         workload,
         slices=kind.slices(),
@@ -104,12 +108,23 @@ def train_ranks(kind: Kind) -> Trace:
     trainer.reduce_gradients(trainer.run_micro_batches(NUM_STEPS))
     make_whole(trainer)
     gradients = {
-        name: gradient.clone()
+        name: whole_gradient(parameter, gradient)
         for name, parameter in every_name(trainer.stage.layers)
-        if (gradient := gradient_of(parameter)) is not None
+        if (gradient := gradient_of(here(parameter))) is not None
     }
     norms = [float(r.gradient_norm) for r in results if r.gradient_norm is not None]
     return [float(result.loss) for result in results], norms, gradients
+
+
+def whole_gradient(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """A gradient as the whole model has it; all ranks of a tensor group call this."""
+    if not isinstance(parameter, DTensor):
+        return gradient.clone()
+    placed = parameter.device_mesh, parameter.placements
+    whole = DTensor.from_local(
+        gradient, *placed, shape=parameter.shape, stride=parameter.stride()
+    )
+    return whole.full_tensor()
 
 
 def make_whole(trainer: Trainer) -> None:

@@ -36,14 +36,7 @@ from tests.support.drawing import draws
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerator import Judge, meshes
 from tests.support.questions import a_device, a_question
-from tests.support.random_questions import (
-    WITH_TENSOR,
-    asked,
-    crowded,
-    divisible,
-    hosted,
-    split,
-)
+from tests.support.random_questions import WITH_TENSOR, asked, of_some_kind, split
 
 ONE = Variant()
 TWO = Variant(tensor_degree=2)
@@ -157,7 +150,7 @@ def test_a_certificate_says_why_no_layer_is_split(
 
 
 def test_a_degree_that_nobody_profiled_is_refused() -> None:
-    """Whoever allows 4 is told what there is."""
+    """The error lists the degrees that were profiled."""
     limits = Limits(max_gpus=4, tensor_degrees=(1, 4))
     with pytest.raises(CannotPlanError, match="were not profiled for it: allow only 1"):
         solve(asking(100, limits=limits))
@@ -259,7 +252,7 @@ def test_rules_of_cutting_are_compared_at_one_tensor_degree() -> None:
 
 
 def test_a_replay_widens_the_rows_of_its_own_variant() -> None:
-    """What was found of split layers says nothing of whole ones."""
+    """Bounds of split layers are not used for whole ones."""
     problem = asking(100)
     answer = solve(problem)
     assert isinstance(answer, Solution)
@@ -289,13 +282,7 @@ def drawn_question(seed: int, most_layers: int) -> Problem:
         ),
         seed,
     )
-    if dice.random() < 1 / 2:
-        question = divisible(question)
-    if dice.random() < 1 / 3:
-        question = crowded(question, dice)
-    if dice.random() < 1 / 3:
-        question = hosted(question, seed)
-    return question.problem()
+    return of_some_kind(question, dice, seed).problem()
 
 
 @settings(max_examples=draws(20))

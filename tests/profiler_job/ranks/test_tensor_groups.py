@@ -18,19 +18,20 @@ from plimsoll_trainer.engine.world import join_world
 from tests.support.ranks import run_on_device, run_ranks
 from tests.support.split_workloads import a_split_gpt
 from tests.support.workloads import SEQUENCE
-from tests.training_job.test_tensor_parallel import CPU, SplitKind
+from tests.training_job.test_transparency import CPU, Kind
 
 SCALARS_BYTES = 128
 """Sums, counts and norms that a trace does not hold as long."""
 WIDTH = 128
 WIDE = ("width", WIDTH)
 KINDS = {
-    "two parts": SplitKind(cuts=(0, 5), make=a_split_gpt, workload=(WIDE,)),
-    "two stages of two parts": SplitKind(
-        cuts=(0, 2, 5), make=a_split_gpt, workload=(WIDE, ("tied", False))
+    "two parts": Kind(cuts=(0, 5), parts=2, make=a_split_gpt, workload=(WIDE,)),
+    "two stages of two parts": Kind(
+        cuts=(0, 2, 5), parts=2, make=a_split_gpt, workload=(WIDE, ("tied", False))
     ),
-    "replicas that divide state, recomputed, in bf16": SplitKind(
+    "replicas that divide state, recomputed, in bf16": Kind(
         cuts=(0, 5),
+        parts=2,
         replicas=2,
         divided=frozenset((0,)),
         recomputed=frozenset((1, 3)),
@@ -45,7 +46,7 @@ PARAMS = [
 Peaks = dict[Phase, int]
 
 
-def real_peaks(kind: SplitKind) -> Peaks:
+def real_peaks(kind: Kind) -> Peaks:
     """Run as one rank; the peaks of a steady step."""
     device, workload = EmulatedDevice(), kind.make(**dict(kind.workload))
     peaks: Peaks = {}
@@ -70,7 +71,7 @@ def real_peaks(kind: SplitKind) -> Peaks:
     return peaks
 
 
-def replayed_peaks(kind: SplitKind, stage: int) -> Peaks:
+def replayed_peaks(kind: Kind, stage: int) -> Peaks:
     """Replay one rank of a stage."""
     workload = kind.make(**dict(kind.workload))
     job = ReplayJob(
@@ -86,7 +87,7 @@ def replayed_peaks(kind: SplitKind, stage: int) -> Peaks:
 
 
 @pytest.mark.parametrize("kind", PARAMS)
-def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: SplitKind) -> None:
+def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: Kind) -> None:
     """Of every phase to the byte, but for scalars; of several ranks the least counts.
 
     Threads of gloo let go of a message a moment late now and then, on all ranks.

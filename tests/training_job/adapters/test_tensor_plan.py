@@ -13,8 +13,8 @@ pytest.importorskip("transformers")
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
 from tests.support.ranks import run_ranks
-from tests.training_job.test_tensor_parallel import FP32, SplitKind, train_ranks
-from tests.training_job.test_transparency import relative
+from tests.training_job.test_tensor_parallel import FP32
+from tests.training_job.test_transparency import Kind, relative, train_ranks
 
 CONFIGURATION: dict[str, Any] = {
     "vocab_size": 256,
@@ -54,8 +54,8 @@ def a_model(kind: str, fields: dict[str, Any], **of_workload: Any) -> Workload:
 def test_a_family_is_split_without_a_change(kind: str, fields: dict[str, Any]) -> None:
     """Losses, norms and gradients of two stages of two ranks equal those of one."""
     make = partial(a_model, kind, fields)
-    one = SplitKind(cuts=(0, 4), parts=1, make=make)
-    four = SplitKind(cuts=(0, 2, 4), recomputed=frozenset((1,)), make=make)
+    one = Kind(cuts=(0, 4), make=make)
+    four = Kind(cuts=(0, 2, 4), parts=2, recomputed=frozenset((1,)), make=make)
     [(losses, norms, gradients)] = run_ranks(train_ranks, 1, one)
     for their_losses, their_norms, theirs in run_ranks(train_ranks, 4, four):
         assert their_losses == pytest.approx(losses, rel=FP32[0])
