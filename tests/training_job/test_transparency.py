@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.flat_buffers import take_memory
 from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageSlice, build_layer, loss_alone
@@ -48,7 +49,9 @@ class Kind:
     """Ranks that share each layer."""
     recomputed: frozenset[int] = frozenset()
     divided: frozenset[int] = frozenset()
-    """Stages whose replicas divide the optimizer state."""
+    """Stages whose replicas divide state."""
+    level: Sharding = Sharding.OPTIMIZER
+    """What they divide."""
     caps: tuple[int | None, ...] = ()
     """Micro-batches in flight on every stage."""
     micro_batch: int = 2
@@ -76,7 +79,7 @@ class Kind:
                 first_layer=first,
                 end_layer=end,
                 recomputed=frozenset(i for i in self.recomputed if first <= i < end),
-                sharding=Sharding.OPTIMIZER if s in self.divided else Sharding.NONE,
+                sharding=self.level if s in self.divided else Sharding.NONE,
                 in_flight_cap=self.caps[s] if self.caps else None,
             )
             for s, (first, end) in enumerate(pairwise(self.cuts))
@@ -133,8 +136,9 @@ def make_whole(trainer: Trainer) -> None:
         for buffer in layer.buffers:
             if layer.is_divided:
                 own = torch.zeros_like(buffer.gradients)
-                own[buffer.own] = buffer.gradients[buffer.own]
+                own[buffer.own] = buffer.own_gradients
                 dist.all_reduce(own, group=trainer.world.data_group)
+                take_memory(buffer.gradients)
                 buffer.gradients.copy_(own)
 
 
@@ -270,6 +274,41 @@ DIVIDED_KINDS = {
         workload=(("precision", Precision.BF16), ("ties", (EMBEDDING, QKVS))),
     ),
 }
+UNTIED = ("tied", False)
+GATHERED_KINDS = {
+    "divided parameters": Kind(
+        cuts=(0, 5),
+        replicas=2,
+        divided=frozenset((0,)),
+        level=Sharding.PARAMETERS,
+        recomputed=frozenset((1, 4)),
+        workload=(UNTIED, ("dropout", 0.1)),
+    ),
+    "divided parameters on two stages": Kind(
+        cuts=(0, 2, 5),
+        replicas=2,
+        divided=frozenset((0, 1)),
+        level=Sharding.PARAMETERS,
+        recomputed=frozenset((0, 2)),
+        workload=(("ties", (EMBEDDING,)),),
+    ),
+    "divided gradients in bf16": Kind(
+        cuts=(0, 3, 5),
+        replicas=2,
+        divided=frozenset((0, 1)),
+        level=Sharding.GRADIENTS,
+        tolerances=BF16,
+        workload=(UNTIED, ("precision", Precision.BF16)),
+    ),
+    "divided parameters in bf16, four replicas": Kind(
+        cuts=(0, 5),
+        replicas=4,
+        divided=frozenset((0,)),
+        level=Sharding.PARAMETERS,
+        tolerances=BF16,
+        workload=(UNTIED, ("precision", Precision.BF16)),
+    ),
+}
 LARGE_KINDS = {
     "eight stages": Kind(
         cuts=tuple(range(9)),
@@ -294,7 +333,7 @@ QUICK_KINDS = ("two stages", "two replicas", "bf16")
 """In the inner loop; each starts its ranks, and all of them take 80 s of CPU."""
 PARAMS = [
     pytest.param(kind, id=name, marks=() if name in QUICK_KINDS else pytest.mark.slow)
-    for name, kind in (KINDS | DIVIDED_KINDS | LARGE_KINDS).items()
+    for name, kind in (KINDS | DIVIDED_KINDS | GATHERED_KINDS | LARGE_KINDS).items()
 ]
 
 

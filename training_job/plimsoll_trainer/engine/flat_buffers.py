@@ -12,6 +12,10 @@ n' is a multiple of 16 D. A layer that has less than 16 D numbers in any of its 
 is not worth it, and stays whole on each replica. Parameters that other layers share
 come last, so that the numbers before them are the same under every plan.
 
+Where replicas divide gradients, or parameters as well, the slice lies in memory of its
+own, and the buffer has memory while the layer is at work (`gathered_layers`). A layer
+that shares trained parameters with others divides optimizer state alone.
+
 In: the trained parameters that belong to a layer. Out: its buffers. Called by `stage`.
 """
 
@@ -21,8 +25,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_trainer.engine.gradients import (
     ALIGNMENT,
     attach,
@@ -44,9 +50,15 @@ class Share:
     replica: int = 0
     num_replicas: int = 1
     """1: nothing is divided."""
+    level: Sharding = Sharding.OPTIMIZER
+    """What is divided."""
+    group: dist.ProcessGroup | None = None
+    """All replicas; None: nothing is computed."""
 
 
 WHOLE = Share()
+GATHERED = (Sharding.GRADIENTS, Sharding.PARAMETERS)
+"""Levels at which a buffer has no memory between two passes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +71,10 @@ class FlatBuffer:
     gradients: Tensor
     values: Tensor | None = None
     """Of the parameters, in the layout of the gradients; None: where they were made."""
+    kept_gradients: Tensor | None = None
+    """What this replica owns, added up over passes, if the gradients do not stay."""
+    kept_values: Tensor | None = None
+    """What this replica owns, if the values do not stay."""
     share: Share
 
     @property
@@ -66,6 +82,20 @@ class FlatBuffer:
         """Numbers that this replica steps on."""
         size = self.gradients.numel() // self.share.num_replicas
         return slice(self.share.replica * size, (self.share.replica + 1) * size)
+
+    @property
+    def own_gradients(self) -> Tensor:
+        """Gradients of the numbers that this replica steps on."""
+        if self.kept_gradients is not None:
+            return self.kept_gradients
+        return self.gradients[self.own]
+
+    @property
+    def own_values(self) -> Tensor | None:
+        """Those numbers; None: parameters lie where they were made."""
+        if self.kept_values is not None or self.values is None:
+            return self.kept_values
+        return self.values[self.own]
 
     def of_replica(self, replica: int) -> FlatBuffer:
         """The same as another replica sees it; one that is whole stays whole."""
@@ -75,7 +105,7 @@ class FlatBuffer:
 
     def pieces(self) -> Iterator[tuple[Tensor, PieceOf]]:
         """Yield the gradients that this replica owns of each parameter."""
-        own, start = self.own, 0
+        own, mine, start = self.own, self.own_gradients, 0
         for parameter, size in zip(
             self.parameters, sizes_of(self.parameters), strict=True
         ):
@@ -83,25 +113,26 @@ class FlatBuffer:
             end = min(own.stop, start + parameter.numel())
             if first < end:
                 place = PieceOf(whole=parameter, first=first - start, end=end - start)
-                yield self.gradients[first:end], place
+                yield mine[first - own.start : end - own.start], place
             start += size
 
     def owned(self) -> Iterator[tuple[nn.Parameter, PieceOf]]:
         """Yield what an optimizer is to step on here, with its gradient attached."""
-        if self.values is None:
+        values = self.own_values
+        if values is None:
             for parameter in self.parameters:
                 yield parameter, PieceOf(whole=parameter, end=parameter.numel())
             return
         for gradient, place in self.pieces():
-            start = gradient.storage_offset()
-            piece = nn.Parameter(self.values[start : start + gradient.numel()])
+            start = gradient.storage_offset() - self.own_gradients.storage_offset()
+            piece = nn.Parameter(values[start : start + gradient.numel()])
             attach(piece, gradient)
             yield piece, place
 
     def own_alone(self) -> Tensor:
         """Gradients that this replica owns, of the parameters that nobody shares."""
         end = sum(sizes_of(self.parameters[: self.num_alone]))
-        return self.gradients[: min(end, self.own.stop)][self.own.start :]
+        return self.own_gradients[: max(end - self.own.start, 0)]
 
     def own_shared(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield shared parameters, with the gradients that this replica owns."""
@@ -141,6 +172,7 @@ def lay_out(
         sums: type to add gradients up in.
         share: of this replica.
     """
+    shared = list(shared)
     last = {id(tensor) for tensor in shared}
     own = [p for p in parameters if p.requires_grad and gradient_of(p) is None]
     own.sort(key=lambda p: id(p) in last)
@@ -148,7 +180,7 @@ def lay_out(
         groups, divides = by_type(own), True
     else:
         groups, divides = list(by_type_of_sums(own, sums).values()), False
-    return [
+    buffers = [
         FlatBuffer(
             parameters=tuple(group),
             num_alone=sum(id(p) not in last for p in group),
@@ -162,6 +194,36 @@ def lay_out(
         )
         for group in groups
     ]
+    if divides and not any(tensor.requires_grad for tensor in shared):
+        return [sliced(buffer) for buffer in buffers]
+    return buffers
+
+
+def sliced(buffer: FlatBuffer) -> FlatBuffer:
+    """The same with what stays of it in memory of its own, by the level of its share.
+
+    Numbers that other replicas own are let go of.
+    """
+    level = buffer.share.level
+    if level not in GATHERED or buffer.values is None:
+        return buffer
+    kept_gradients = buffer.gradients[buffer.own].clone()
+    let_go(buffer.gradients)
+    if level is Sharding.GRADIENTS:
+        return replace(buffer, kept_gradients=kept_gradients)
+    kept_values = buffer.values[buffer.own].clone()
+    let_go(buffer.values)
+    return replace(buffer, kept_gradients=kept_gradients, kept_values=kept_values)
+
+
+def let_go(buffer: Tensor) -> None:
+    """Let go of a buffer's memory; it and its parts keep their shapes."""
+    buffer.untyped_storage().resize_(0)
+
+
+def take_memory(buffer: Tensor) -> None:
+    """Give a buffer memory, of any contents."""
+    buffer.untyped_storage().resize_(buffer.nbytes)
 
 
 def is_divisible(parameters: Sequence[nn.Parameter], num_replicas: int) -> bool:

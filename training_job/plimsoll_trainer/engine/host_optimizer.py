@@ -52,7 +52,7 @@ class HostMirror:
         place_of = dict(buffer.owned())
         if not place_of:
             return
-        there = buffer.gradients[buffer.own]
+        there = buffer.own_gradients
         gradients = self.link.empty(there.numel(), there.dtype)
         self._gradients.append((gradients, there))
         for group in by_type(place_of):

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,11 @@ from torch.utils.checkpoint import checkpoint
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share, lay_out
+from plimsoll_trainer.engine.gathered_layers import (
+    GatheredLayer,
+    gathered_layers,
+    let_pass,
+)
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
@@ -96,6 +102,8 @@ class StageModule(nn.Module):
         self.layers = layers
         self.flat = flat
         """Buffers of each layer; what layers of a rank share is in the first one's."""
+        self.gathered = gathered_layers(flat)
+        """Layers that are whole while they are at work alone."""
         self._recomputed = recomputed
         self._copies_input = copies_input
         self._loss = loss
@@ -119,22 +127,44 @@ class StageModule(nn.Module):
             x = Received.apply(x)
         if self._copies_input:
             x = x.clone()
+        before: GatheredLayer | None = None
         for name, layer in self.layers.items():
-            index = int(name)
-            key = random_key(self._seed, self.step, self.first_sample, index)
-            run = partial(run_layer, layer, self._device, key)
-            if index in self._recomputed:
-                x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
-            else:
-                x = run(x)
-            if self._loss is None or name != self._last:
-                x = passed_on(x)
-        if self._loss is None or targets is None:
+            gathered = self.gathered.get(name)
+            let_pass(x, before, gathered)
+            with nullcontext() if gathered is None else gathered.whole():
+                x = self._run(int(name), layer, x)
+                if self._loss is not None and name == self._last:
+                    x = self._add_loss(self._loss, x, targets)
+                else:
+                    x = passed_on(x)
+            before = gathered
+        let_pass(x, before, None)
+        return x
+
+    def _run(self, index: int, layer: nn.Module, x: Tensor) -> Tensor:
+        """Run one layer, which may recompute."""
+        key = random_key(self._seed, self.step, self.first_sample, index)
+        run = partial(run_layer, layer, self._device, key)
+        if index in self._recomputed:
+            y: Tensor = checkpoint(
+                run, x, use_reentrant=False, preserve_rng_state=False
+            )
+            return y
+        return run(x)
+
+    def _add_loss(self, loss: Loss, x: Tensor, targets: Tensor | None) -> Tensor:
+        """Compute the loss, and count what it is over; without targets pass `x` on."""
+        if targets is None:
             return x
-        loss, count = loss_alone(self._loss, x, targets)
+        total, count = loss_alone(loss, x, targets)
         with torch.no_grad():
             self.count += known_count(count)
-        return loss
+        return total
+
+    def end_backward(self) -> None:
+        """End the backward pass of the first layer, whose inputs have no gradient."""
+        for gathered in self.gathered.values():
+            gathered.end_backward()
 
 
 def known_count(count: Tensor | float) -> Tensor | float:
@@ -198,6 +228,9 @@ def build_stage(
     """
     layers = nn.ModuleDict()
     flat: dict[str, list[FlatBuffer]] = {}
+    if part.sharding is Sharding.NONE:
+        share = WHOLE
+    share = replace(share, level=part.sharding)
     for index in range(part.first_layer, part.end_layer):
         name, layer = str(index), build_layer(workload, index, device, mesh)
         layers[name] = layer
@@ -206,7 +239,7 @@ def build_stage(
             parameters_here(layer),
             tied_in(workload, layer, index),
             workload.gradient_dtype,
-            share if part.sharding is Sharding.OPTIMIZER else WHOLE,
+            share,
         )
     ends_chain = part.end_layer == len(workload.layers)
     return StageModule(

@@ -81,13 +81,15 @@ class TrainedLayer:
     @property
     def own_gradients(self) -> list[Tensor]:
         """Gradients that this replica owns, in one piece of each buffer."""
-        return [buffer.gradients[buffer.own] for buffer in self.buffers]
+        return [buffer.own_gradients for buffer in self.buffers]
 
     def reduce(self) -> None:
         """Add gradients of all replicas up, at least those that are owned here."""
         if self._group is None:
             return
         for buffer in self.buffers:
+            if buffer.kept_gradients is not None:
+                continue  # each pass has done so
             if buffer.values is None or self._reduces_whole:
                 dist.all_reduce(buffer.gradients, group=self._group)
             else:
@@ -108,8 +110,11 @@ class TrainedLayer:
         if self.optimizer is not None:
             self.optimizer.step(learning_rate_factor)
         for buffer in self.buffers:
-            if buffer.values is not None and self._group is not None:
+            if buffer.values is None or self._group is None:
+                continue
+            if buffer.kept_values is None:
                 gather_slices(buffer.values, buffer.own, self._group)
+            if buffer.kept_gradients is None:
                 buffer.gradients.zero_()
 
 

@@ -14,6 +14,8 @@ Data parallelism is a plain all-reduce of the gradients where they lie. It equal
 torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
 copy of all parameters (docs/decisions/0011). Where replicas divide the optimizer state,
 each reduces, steps on and spreads its own slice, in place too (docs/decisions/0024).
+Where they divide gradients or parameters as well, each pass of a layer gathers it and
+reduces its gradients (`gathered_layers`).
 Where the optimizer is on the host, gradients of all layers go there first, and
 parameters come back layer by layer (docs/decisions/0026).
 """
@@ -104,7 +106,11 @@ class Trainer:
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
         self.on_phase = on_phase
-        share = Share(replica=world.replica, num_replicas=world.num_replicas)
+        share = Share(
+            replica=world.replica,
+            num_replicas=world.num_replicas,
+            group=world.data_group,
+        )
         self.stage = build_stage(
             workload,
             self.part,
@@ -335,6 +341,12 @@ class CountingStage(PipelineStage):
         index = self._first_micro_batch + fwd_chunk_id
         self._module.first_sample = index * self._micro_batch
         return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        """Run one micro-batch backward."""
+        found = super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        self._module.end_backward()
+        return found
 
 
 def build_schedule(
