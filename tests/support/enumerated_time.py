@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from plimsoll_planner.records.offer import Link, Offer
 from tests.support.enumerated_costs import Costs, Mesh
 from tests.support.enumerated_host import host_s
-from tests.support.enumerated_sharding import divided_exchange, stage_parts
+from tests.support.enumerated_sharding import (
+    NONE,
+    exchanged,
+    exchanged_in_passes,
+    stage_parts,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,8 @@ class Option:
     peak: int
     extra_s: float
     """Added to each backward pass."""
+    forward_s: float
+    """Added to each forward pass."""
     closing_s: float
     """After the last backward pass."""
     cap: int
@@ -75,42 +82,46 @@ class Clock(Costs):
         stage: int,
         run: tuple[int, int],
         *,
-        split: bool,
+        level: str,
         on_host: bool,
     ) -> float:
         """Seconds of exchanging gradients and stepping the optimizer.
 
-        The replicas may split its state, which may be on the host.
+        The replicas may split state, which may be on the host.
         """
-        first, end = run
-        step = sum(self.step_s(mesh, layer) for layer in range(first, end))
-        parts_of_step = mesh.replicas if split and self.which_s != "upper" else 1
+        step = sum(self.step_s(mesh, layer) for layer in range(*run))
+        is_split = level != NONE and self.which_s != "upper"
+        parts_of_step = mesh.replicas if is_split else 1
         step /= parts_of_step
         if on_host:
             timed = Costs(self.problem, self.which_s)
-            own = stage_parts(timed, mesh, run, split=split).own
+            own = stage_parts(timed, mesh, run, level=level).own
             step = host_s(self, mesh, run, own, parts_of_step)
         step += sum(self.messages_s(mesh, "step", layer) for layer in range(*run))
+        return step + self.all_reduce_s(mesh, stage, *exchanged(self, mesh, run, level))
+
+    def passes_s(
+        self, mesh: Mesh, stage: int, run: tuple[int, int], level: str
+    ) -> tuple[float, float]:
+        """Seconds of what replicas exchange in a forward and in a backward pass."""
+        forward, backward = exchanged_in_passes(self, mesh, run, level)
+        return (
+            self.all_reduce_s(mesh, stage, *forward),
+            self.all_reduce_s(mesh, stage, *backward),
+        )
+
+    def all_reduce_s(
+        self, mesh: Mesh, stage: int, num_bytes: int, num_layers: int
+    ) -> float:
+        """Seconds of all-reduces of so many layers among the replicas of a stage."""
         if mesh.replicas == 1:
-            return step
+            return 0.0
         ranks = [mesh.rank(stage, replica) for replica in (0, mesh.replicas - 1)]
-        gradients = sum(
-            self.column(mesh, "gradient_bytes", layer) for layer in range(first, end)
-        )
-        for tie in self.ties(mesh):
-            inside = [layer for layer in tie.layers if first <= layer < end]
-            gradients -= max(len(inside) - 1, 0) * tie.gradient_bytes
-        if split:
-            gradients = divided_exchange(self, mesh, first, end)
-        layers_with_gradients = sum(
-            self.column(mesh, "gradient_bytes", layer) > 0
-            for layer in range(first, end)
-        )
         link = self.link(mesh, *ranks)
-        part = over(link, gradients / mesh.replicas)
+        part = over(link, num_bytes / mesh.replicas)
         if link is not None:
-            part += (layers_with_gradients - 1) * link.latency_s
-        return step + 2 * (mesh.replicas - 1) * part
+            part += (num_layers - 1) * link.latency_s
+        return 2 * (mesh.replicas - 1) * part
 
     def walk_s(
         self, mesh: Mesh, cuts: tuple[int, ...], options: Sequence[Option]
@@ -121,7 +132,8 @@ class Clock(Costs):
         """
         runs = list(itertools.pairwise(cuts))
         forward = [
-            sum(self.pass_s(mesh, "forward", at) for at in range(*r)) for r in runs
+            sum(self.pass_s(mesh, "forward", at) for at in range(*r)) + one.forward_s
+            for r, one in zip(runs, options, strict=True)
         ]
         backward = [
             sum(self.pass_s(mesh, "backward", at) for at in range(*r)) + one.extra_s

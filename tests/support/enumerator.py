@@ -16,7 +16,15 @@ from collections.abc import Iterator
 from plimsoll_planner.records.problem import Problem
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerated_host import machine_bytes, share
-from tests.support.enumerated_sharding import divided_step, stage_parts
+from tests.support.enumerated_sharding import (
+    GRADIENTS,
+    NONE,
+    OPTIMIZER,
+    PARAMETERS,
+    at_work,
+    divided_step,
+    stage_parts,
+)
 from tests.support.enumerated_time import Clock, Option
 from tests.support.in_flight import follow
 
@@ -67,20 +75,20 @@ class Judge(Clock):
         again: set[int],
         in_flight: int,
         *,
-        split: bool,
+        level: str,
         on_host: bool,
     ) -> int:
         """Peak of one rank with so many micro-batches in flight, by the formula's text.
 
-        The replicas may split its optimizer state, which may be on the host. What takes
-        more than its share of the machine fits nowhere.
+        The replicas may split state up to a level, and it may be on the host. What
+        takes more than its share of the machine fits nowhere.
         """
         (first, end), k = run, in_flight
         b, count = mesh.samples, mesh.count
         is_first, is_last = first == 0, end == self.size
         u_in = 0 if is_first else self.amount(mesh, self.costs.boundary, first - 1)
-        parts = stage_parts(self, mesh, run, split=split)
-        step = self.step(mesh, run, split=split)
+        parts = stage_parts(self, mesh, run, level=level)
+        step = self.step(mesh, run, level)
         state = parts.state
         if on_host:
             if machine_bytes(self, parts) > share(self, mesh):
@@ -95,12 +103,12 @@ class Judge(Clock):
         for tie in self.ties(mesh):
             both = sum(first <= layer < end for layer in tie.layers) > 1
             held += tie.gradient_bytes * (both and self.which != "lower")
-        one, worst = self.passes(mesh, run, again)
+        one, worst = self.passes(mesh, run, again, level)
         start = (k - 1) * (u_in + one) + u_in + (u_in if count > k else 0)
         return max(held + start + worst, state + step)
 
     def passes(
-        self, mesh: Mesh, run: tuple[int, int], again: set[int]
+        self, mesh: Mesh, run: tuple[int, int], again: set[int], level: str
     ) -> tuple[int, int]:
         """Bytes that a micro-batch in flight holds, and the most that a pass needs."""
         first, end = run
@@ -132,7 +140,9 @@ class Judge(Clock):
                 else 0
             )
             w_before = held_behind.get(layer - 1, 0)
-            worst = max(worst, live + u_before + of(layer, "forward_transient") + u_out)
+            forward, backward = at_work(self, mesh, layer, level)
+            forward += of(layer, "forward_transient")
+            worst = max(worst, live + u_before + forward + u_out)
             name, gradient_held = (
                 ("backward_transient_at_end", 0)
                 if layer == end - 1
@@ -140,16 +150,16 @@ class Judge(Clock):
             )
             outlives = layer == first or keeps(layer - 1, "keeps_output")
             more = of(layer, "held_input") if outlives else 0
-            turned = of(layer, name) + gradient_held + more
+            turned = of(layer, name) + backward + gradient_held + more
             worst = max(worst, live + w_before + turned)
             live += w_before + of(layer, "saved")
         if not is_last:
             worst = max(worst, one + u_out + (0 if out_stays else u_out))
         return one, worst
 
-    def step(self, mesh: Mesh, run: tuple[int, int], *, split: bool) -> int:
+    def step(self, mesh: Mesh, run: tuple[int, int], level: str) -> int:
         """Largest transient of a stage's optimizer."""
-        if split:
+        if level != NONE:
             return max(divided_step(self, mesh, layer) for layer in range(*run))
         name = "optimizer_transient_bytes"
         return max(self.column(mesh, name, at) for at in range(*run))
@@ -161,9 +171,12 @@ class Judge(Clock):
             for layer in range(first, end)
             if self.costs.recomputable[self.row(mesh, layer)]
         ]
-        levels = [False]
+        levels = [NONE]
         if mesh.replicas > 1 and self.costs.divided is not None:
-            levels.append(True)
+            levels += [OPTIMIZER, GRADIENTS, PARAMETERS]
+        passes_s = {
+            level: self.passes_s(mesh, stage, (first, end), level) for level in levels
+        }
         homes = [False]
         if share(self, mesh) > 0:
             homes.append(True)
@@ -172,16 +185,18 @@ class Judge(Clock):
         return [
             Option(
                 peak=self.peak(
-                    *(mesh, (first, end), set(again), k), split=split, on_host=on_host
+                    *(mesh, (first, end), set(again), k), level=level, on_host=on_host
                 ),
-                extra_s=sum(self.pass_s(mesh, "recompute", layer) for layer in again),
+                extra_s=sum(self.pass_s(mesh, "recompute", layer) for layer in again)
+                + passes_s[level][1],
+                forward_s=passes_s[level][0],
                 closing_s=self.closing_s(
-                    *(mesh, stage, (first, end)), split=split, on_host=on_host
+                    *(mesh, stage, (first, end)), level=level, on_host=on_host
                 ),
                 cap=k,
             )
             for k in range(least, most + 1)
-            for split in levels
+            for level in levels
             for on_host in homes
             for size in range(len(free) + 1)
             for again in itertools.combinations(free, size)
@@ -250,10 +265,15 @@ def quickest(options: list[Option], capacity: int) -> list[Option]:
     """Options that fit, without those that take longer than one of the same cap."""
     fitting = sorted(
         (one for one in options if one.peak <= capacity),
-        key=lambda one: (one.cap, one.extra_s, one.closing_s, one.peak),
+        key=lambda one: (one.cap, one.extra_s, one.forward_s, one.closing_s, one.peak),
     )
     found: list[Option] = []
     for one in fitting:
-        if not any(o.cap == one.cap and o.closing_s <= one.closing_s for o in found):
+        if not any(
+            other.cap == one.cap
+            and other.forward_s <= one.forward_s
+            and other.closing_s <= one.closing_s
+            for other in found
+        ):
             found.append(one)
     return found

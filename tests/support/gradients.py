@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.stage_peaks import StageBytes
-from plimsoll_planner.timing.stage_runs import Gradients, exchange_seconds
+from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.stage_peaks import AllReduces, StageBytes
+from plimsoll_planner.timing.stage_runs import Exchange, exchange_seconds
 from plimsoll_planner.timing.topology import Topology
 
 
-def gradients_of(stages: StageBytes) -> Gradients:
+def gradients_of(stages: StageBytes) -> Exchange:
     """Whole gradients of all runs; of numbers that go to the host a byte each."""
-    return Gradients(
-        num_bytes=stages.gradient,
-        exchanges=stages.num_exchanges,
+    return Exchange(
+        at_end=stages.at_end,
+        in_forward=stages.in_forward,
+        in_backward=stages.in_backward,
+        copies=stages.num_trained,
         to_host_bytes=stages.owned,
         from_host_bytes=stages.owned,
     )
 
 
-def exchange_s(
-    placed: Topology, stage: int, num_bytes: int, num_exchanges: int
-) -> float:
+def all_reduces(num_bytes: int | Ints, count: int | Ints) -> AllReduces:
+    """So many bytes in so many all-reduces."""
+    return AllReduces(num_bytes=np.asarray(num_bytes), count=np.asarray(count))
+
+
+def exchange_s(placed: Topology, stage: int, num_bytes: int, count: int) -> float:
     """Seconds of exchanging so many bytes among the replicas of a stage."""
-    nothing = np.array(0)
-    gradients = Gradients(
-        num_bytes=np.array(num_bytes),
-        exchanges=np.array(num_exchanges),
-        to_host_bytes=nothing,
-        from_host_bytes=nothing,
-    )
-    return float(exchange_seconds(placed, stage, gradients))
+    return float(exchange_seconds(placed, stage, all_reduces(num_bytes, count)))

@@ -44,7 +44,8 @@ layers in 1,000 micro-batches in flight, or a boundary in a million of them."""
 STATE = ("parameter", "gradient", "buffer", "optimizer")
 """The columns of state of a `ChainBytes`, of which tied layers share a copy (`Tie`)."""
 COUNTED = (
-    *(*STATE, "exchanged", "owned", "host", "optimizer_transient"),
+    *(*STATE, "exchanged", "exchanged_forward", "exchanged_backward"),
+    *("owned", "host", "optimizer_transient"),
     *("boundary", "saved", "held_input"),
     *("forward_transient", "backward_transient", "backward_transient_at_end"),
 )
@@ -130,6 +131,10 @@ class ChainBytes:
     optimizer: Ints
     exchanged: Ints
     """Bytes whose all-reduce takes as long as what replicas exchange in a step."""
+    exchanged_forward: Ints
+    """The same of what they exchange in a forward pass."""
+    exchanged_backward: Ints
+    """The same of what they exchange in a backward pass."""
     owned: Ints
     """Numbers that the optimizer of a rank steps on."""
     host: Ints
@@ -329,6 +334,8 @@ def chain_bytes(
         buffer=column(costs.buffer_bytes),
         optimizer=column(costs.optimizer_bytes),
         exchanged=gradient,
+        exchanged_forward=np.zeros_like(gradient),
+        exchanged_backward=np.zeros_like(gradient),
         owned=gradient // number_bytes if divided is None else divided.num_numbers,
         host=np.zeros_like(gradient),
         optimizer_transient=column(costs.optimizer_transient_bytes),

@@ -32,22 +32,41 @@ EVERY = slice(None), slice(None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class AllReduces:
+    """All-reduces of runs of layers, which take as long as some exchange."""
+
+    num_bytes: Ints
+    """[A, B]"""
+    count: Ints
+    """[A, B]: layers that exchange anything, each on its own."""
+
+    def of(self, run: tuple[int, int]) -> AllReduces:
+        """Those of one run, arrays without an axis."""
+        num_bytes, count = np.asarray(self.num_bytes[run]), np.asarray(self.count[run])
+        return AllReduces(num_bytes=num_bytes, count=count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StageBytes:
     """Bytes that do not depend on the flow, for all stages [A, B]."""
 
     holdings: HoldingFactors
     gradient: Ints
     """Without copies for their exchange."""
-    exchanged: Ints
-    """Bytes whose all-reduce takes as long as what replicas exchange in a step."""
+    at_end: AllReduces
+    """As long as what replicas exchange once in a step."""
+    in_forward: AllReduces
+    """As long as what they exchange in a forward pass."""
+    in_backward: AllReduces
+    """As long as what they exchange in a backward pass."""
     owned: Ints
     """Numbers that the optimizer of a rank steps on."""
     host: Ints
     """In the memory of the machine."""
     state: Ints
     """Parameters, gradients, buffers and optimizer state."""
-    num_exchanges: Ints
-    """Layers that have gradients: each layer's are exchanged on their own."""
+    num_trained: Ints
+    """Layers that have gradients."""
     waiting: Ints
     """Gradients that wait for those of tied layers on the same rank."""
     optimizer_transient: Ints
@@ -125,6 +144,11 @@ def stage_bytes(
     # [1] sums
     summed = (*STATE, "exchanged", "owned", "host")
     columns = {name: run_sums(getattr(chain, name)) for name in summed}
+
+    def all_reduces(values: Ints, num_bytes: Ints) -> AllReduces:
+        count = run_sums((values > 0).astype(np.int64))
+        return AllReduces(num_bytes=num_bytes, count=count)
+
     # [2] ties
     waiting = np.zeros_like(columns["gradient"])
     for tie in chain.ties:
@@ -146,11 +170,17 @@ def stage_bytes(
     return StageBytes(
         holdings=holdings,
         gradient=columns["gradient"],
-        exchanged=columns["exchanged"],
+        at_end=all_reduces(chain.exchanged, columns["exchanged"]),
+        in_forward=all_reduces(
+            chain.exchanged_forward, run_sums(chain.exchanged_forward)
+        ),
+        in_backward=all_reduces(
+            chain.exchanged_backward, run_sums(chain.exchanged_backward)
+        ),
         owned=columns["owned"],
         host=columns["host"],
         state=np.asarray(sum(columns[name] for name in STATE)),
-        num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
+        num_trained=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
         optimizer_transient=transient,
         received=before[:-1],

@@ -104,7 +104,7 @@ class Limits(Record):
     """Empty: any that the engine runs and the profile has."""
     schedules: tuple[Schedule, ...] = ()
     """Empty: any that the engine runs."""
-    shardings: tuple[Sharding, ...] = (Sharding.NONE, Sharding.OPTIMIZER)
+    shardings: tuple[Sharding, ...] = tuple(Sharding)
     """Levels that each stage may have; where replicas cannot divide anything, all is
     whole."""
     optimizer_homes: tuple[OptimizerHome, ...] = tuple(OptimizerHome)

@@ -85,9 +85,12 @@ class FamilyBounds:
             micro_batch=tables.micro_batches[0],
             data_degree=strategy.mesh.data,
         )
-        options = costs.relaxed_options(bound)
         return least_of(
-            least_peaks(costs.relaxed_stages(bound, choice), options, choice.flow(flow))
+            least_peaks(
+                costs.relaxed_stages(bound, choice),
+                costs.relaxed_options(bound, choice.at_work),
+                choice.flow(flow),
+            )
             for choice in self._context.stage_choices(strategy, has_host)
         )
 

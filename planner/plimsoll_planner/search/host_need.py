@@ -41,9 +41,9 @@ def needed_by_stage(
     """[A, B]: least bytes of a machine with which a stage fits, infinite if none."""
     bound, b = Bound.LOWER, candidate.micro_batch
     costs = search.costs(candidate)
-    options = costs.least_peak_options(bound, b, merge=True)
 
     def needed(choice: StageChoice) -> Floats:
+        options = costs.least_peak_options(bound, b, choice.at_work, merge=True)
         asked = bound, b, choice.capped(None)
         flow = search.stage_flow(candidate, stage, choice)
         peaks = least_peaks(costs.stages(*asked), options, flow)

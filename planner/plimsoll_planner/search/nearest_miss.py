@@ -72,14 +72,20 @@ def fullest(
     ]
     cuts = search.placement(stages).first_cuts(matrices, float(least))
     costs = search.costs(candidate)
-    options = costs.least_peak_options(bound, candidate.micro_batch, merge=merge)
+    choices = search.leanest(candidate, 0)
+    options_of = {
+        choice.at_work: costs.least_peak_options(
+            bound, candidate.micro_batch, choice.at_work, merge=merge
+        )
+        for choice in choices
+    }
     found: list[tuple[int, int, Phase]] = []
     layers = search.tables.layers(cuts)
     for place, run in enumerate(search.tables.runs_of(cuts)):
         peaks = [
             peaks_of_run(
                 search.stage_bytes(candidate, bound, choice),
-                options,
+                options_of[choice.at_work],
                 search.stage_flow(candidate, place, choice),
                 *run,
             )
@@ -91,7 +97,7 @@ def fullest(
         load = StageLoad(
             first=layers[place][0],
             end=layers[place][1],
-            recomputed=frozenset(options.recomputed(*run, option)),
+            recomputed=frozenset(options_of[choice.at_work].recomputed(*run, option)),
             flow=search.stage_flow(candidate, place, choice),
         )
         chain = costs.bytes(bound, candidate.micro_batch, choice.capped(None))

@@ -117,7 +117,7 @@ class CapSearch:
         fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
         yield most_of(fitting)
         yield lowered(min(mine).in_flight for mine in fitting)
-        yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
+        yield lowered(min(mine, key=passes_s).in_flight for mine in fitting)
 
     @property
     def limit_s(self) -> float:
@@ -219,9 +219,9 @@ def most_of(fitting: Sequence[Sequence[StageOption]]) -> Vector:
     return lowered(mine[0].in_flight for mine in fitting)
 
 
-def added_s(option: StageOption) -> float:
-    """Seconds that recomputing adds; the first of equals is that of the most."""
-    return option.added_s
+def passes_s(option: StageOption) -> float:
+    """Seconds of both passes; the first of equals is that of the most."""
+    return option.passes_s
 
 
 def lowered(numbers: Iterable[int]) -> Vector:

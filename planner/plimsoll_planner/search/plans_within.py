@@ -15,7 +15,7 @@ import numpy as np
 from plimsoll_planner.search.cut_bounds import CutBounds
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.numbers import Numbers
-from plimsoll_planner.search.plan_caps import CapSearch, Vector, added_s
+from plimsoll_planner.search.plan_caps import CapSearch, Vector, passes_s
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOption, StageOptions
 from plimsoll_planner.timing import step_walk
@@ -85,12 +85,11 @@ class PlansWithin:
         shortest_s, stages = self._improved(runs, *walked[vector])
         least_s = min(least_s, shortest_s)
         choices = self.search.choices(candidate)
-        recomputed = self.search.options(candidate, self.numbers).recomputed
         found = Found(
             candidate=candidate,
             cuts=cuts,
             recomputed=tuple(
-                recomputed(*run, one.option)
+                self._recomputed(run, one)
                 for run, one in zip(runs, stages, strict=True)
             ),
             choices=tuple(choices[one.choice].capped(one.in_flight) for one in stages),
@@ -99,6 +98,12 @@ class PlansWithin:
             peaks=tuple(one.peak for one in stages),
         )
         return found, least_s
+
+    def _recomputed(self, run: Run, one: StageOption) -> tuple[int, ...]:
+        """Layers that recompute with an option."""
+        choice = self.search.choices(self.candidate)[one.choice]
+        options = self.search.options(self.candidate, choice, self.numbers)
+        return options.recomputed(*run, one.option)
 
     def _bounds(self, runs: list[Run]) -> CutBounds:
         """Bounds of the steps of given cuts."""
@@ -123,8 +128,13 @@ class PlansWithin:
             return times
         candidate = self.candidate
         costs, b = self.search.costs(candidate), candidate.micro_batch
-        backward = costs.runs(candidate.offer, self.numbers.seconds, b).backward
-        return replace(times, backward_s=float(backward[run]), end_s=0.0)
+        runs = costs.runs(candidate.offer, self.numbers.seconds, b)
+        return replace(
+            times,
+            forward_s=float(runs.forward[run]),
+            backward_s=float(runs.backward[run]),
+            end_s=0.0,
+        )
 
     @cached_property
     def _placed(self) -> Topology:
@@ -144,7 +154,7 @@ class PlansWithin:
         places = list(enumerate(zip(runs, vector, strict=True)))
         every = [self._options_at((stage, *place)) for stage, place in places]
         alone = [options[0] for options in every]
-        lightest = [min(options, key=added_s) for options in every]
+        lightest = [min(options, key=passes_s) for options in every]
         ways = [alone] if alone == lightest else [alone, lightest]
         return min((self._walked(runs, way) for way in ways), key=itemgetter(0))
 

@@ -22,7 +22,7 @@ from plimsoll_planner.techniques import TECHNIQUES
 
 SEARCHED: dict[str, tuple[StrEnum, ...]] = {
     "schedules": tuple(SCHEDULES),
-    "shardings": (Sharding.NONE, Sharding.OPTIMIZER),
+    "shardings": tuple(Sharding),
     "optimizer_homes": tuple(OptimizerHome),
 }
 """Fields of `Limits`, and the entries of theirs that the search covers."""

@@ -19,7 +19,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import least_of
 from plimsoll_planner.techniques.technique import StageChoice
-from plimsoll_planner.timing.stage_runs import end_seconds
+from plimsoll_planner.timing.stage_runs import end_seconds, pass_seconds
 from plimsoll_planner.timing.stage_times import StageTimes
 
 
@@ -39,22 +39,43 @@ class StageOption:
     option: int
     """Its place."""
     added_s: float
-    """Of a backward pass."""
+    """Of a backward pass, for recomputing."""
+    forward_s: float
+    """Forward pass."""
+    backward_s: float
+    """Backward pass with all that is added."""
     in_flight: int
     least_s: float
     """Step bound of every option of the stage with as many in flight or fewer."""
     is_quickest: bool = True
-    """No other one that fits with as many in flight adds less to a pass, nor ends a
-    step sooner."""
+    """No other one that fits with as many in flight has a shorter pass, nor ends a step
+    sooner."""
+
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Of the passes and the end of a step."""
+        return self.backward_s, self.forward_s, self.end_s
+
+    @property
+    def passes_s(self) -> float:
+        """Of both passes."""
+        return self.forward_s + self.backward_s
+
+    def is_no_longer(self, other: StageOption) -> bool:
+        """Whether it takes no longer than another one, whatever surrounds the stage."""
+        pairs = zip(self.seconds, other.seconds, strict=True)
+        return all(mine <= theirs for mine, theirs in pairs)
 
 
 class StageOptions(TupleBounds):
     """Options of single stages."""
 
-    def options(self, candidate: Candidate, numbers: Numbers = FITTING) -> OptionArrays:
+    def options(
+        self, candidate: Candidate, choice: StageChoice, numbers: Numbers = FITTING
+    ) -> OptionArrays:
         """Options that plans are made from."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        return costs.options(candidate.offer, *numbers, b)
+        return costs.options(candidate.offer, *numbers, b, choice.at_work)
 
     def run_peaks(
         self,
@@ -67,7 +88,7 @@ class StageOptions(TupleBounds):
         """[n]: peaks of the options of one run as one stage."""
         return peaks_of_run(
             self.stage_bytes(candidate, numbers.bytes, choice),
-            self.options(candidate, numbers),
+            self.options(candidate, choice, numbers),
             self.stage_flow(candidate, stage, choice),
             *run,
         )
@@ -83,15 +104,15 @@ class StageOptions(TupleBounds):
     ) -> tuple[StageOption, ...]:
         """Options that fit, the least step bound first; ties to a lower peak.
 
-        One of each choice, but where another one recomputes no longer and ends a step
-        no later. If none fits, one that does not.
+        One of each choice, but where another one takes no longer in any pass and ends a
+        step no later. If none fits, one that does not.
         """
-        options = self.options(candidate, numbers)
         count = candidate.num_micro_batches
         bounds = self.bounds(candidate, numbers.seconds)[stage]
         found: list[StageOption] = []
         least_s = float("inf")
         for place, choice in enumerate(self.choices(candidate)):
+            options = self.options(candidate, choice, numbers)
             asked = stage, run, choice.capped(in_flight), numbers
             peaks = self.run_peaks(candidate, *asked)
             option = quickest(options, *run, peaks, capacity_bytes)
@@ -109,15 +130,17 @@ class StageOptions(TupleBounds):
                     choice=place,
                     option=option,
                     added_s=float(added_s[0]),
+                    forward_s=float(bounds[place].runs.forward[run]),
+                    backward_s=float(bounds[place].runs.backward[run] + added_s[0]),
                     in_flight=in_flight,
                     least_s=least_s,
                 )
             )
         useful: list[StageOption] = []
-        for one in sorted(found, key=lambda one: (one.exceeds, one.added_s, one.end_s)):
+        for one in sorted(found, key=lambda one: (one.exceeds, *one.seconds)):
             if one.exceeds and useful:
                 break
-            if all(one.end_s < other.end_s for other in useful):
+            if not any(other.is_no_longer(one) for other in useful):
                 useful.append(one)
         alone = len(useful) == 1
         return tuple(
@@ -133,11 +156,11 @@ class StageOptions(TupleBounds):
         bound: Bound,
     ) -> float:
         """Seconds of one run as a stage after its last backward pass."""
-        gradients = self.gradients(candidate, bound, choice).of(run)
+        exchange = self.exchange(candidate, bound, choice).of(run)
         costs, b = self.costs(candidate), candidate.micro_batch
         runs = costs.runs(candidate.offer, bound, b)
         spent_s = runs.optimizer_step[run], runs.host_step[run], runs.group_end[run]
-        end = end_seconds(self.placed(candidate), stage, gradients, *spent_s)
+        end = end_seconds(self.placed(candidate), stage, exchange, *spent_s)
         return float(choice.end_s(end, bound))
 
     def run_times(
@@ -153,9 +176,11 @@ class StageOptions(TupleBounds):
         costs, b = self.costs(candidate), candidate.micro_batch
         runs = costs.runs(candidate.offer, bound, b)
         stages = self.stage_bytes(candidate, bound, choice)
+        exchange = self.exchange(candidate, bound, choice).of(run)
+        forward, backward = pass_seconds(self.placed(candidate), stage, exchange)
         return StageTimes(
-            forward_s=float(runs.forward[run]),
-            backward_s=float(runs.backward[run] + added_s),
+            forward_s=float(runs.forward[run] + forward),
+            backward_s=float(runs.backward[run] + backward + added_s),
             sent_bytes=int(stages.sent[run[1]]),
             end_s=self.end_s(candidate, stage, run, choice, bound),
             in_flight_cap=self.stage_flow(candidate, stage, choice).in_flight,
@@ -182,7 +207,8 @@ class StageOptions(TupleBounds):
         limit_s: float,
     ) -> Ints:
         """[A, B]: `peaks_within` of one choice, of which `bounds` are the steps."""
-        options, count = self.options(candidate), candidate.num_micro_batches
+        count = candidate.num_micro_batches
+        options = self.options(candidate, choice)
         placement = self.placement(candidate.num_stages)
         possible = placement.runs(options.least_peak < LARGEST_BYTES, stage)
         fewest = bounds.fewest_in_flight(possible, limit_s)

@@ -70,11 +70,15 @@ class TupleBounds(TupleContext):
         with one micro-batch in flight.
         """
         b, costs = candidate.micro_batch, self.costs(candidate)
-        chains = [costs.bytes(bound, b, one) for one in self.choices(candidate)]
-        chain, state = chains[0], least_of(chain.state for chain in chains)
-        passes = np.maximum(chain.forward_transient, chain.backward_transient)
-        least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
-        return self.family_bounds.states(candidate, bound), int((state + least).max())
+
+        def alone(choice: StageChoice) -> Ints:
+            chain = costs.bytes(bound, b, choice.capped(None))
+            passes = np.maximum(chain.forward_transient, chain.backward_transient)
+            least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
+            return np.asarray(chain.state + least)
+
+        largest = int(least_of(map(alone, self.choices(candidate))).max())
+        return self.family_bounds.states(candidate, bound), largest
 
     def fits(self, candidate: Candidate, *, merge: bool = False) -> bool:
         """Whether some plan's upper bytes fit; `merge` as in `Numbers`."""
@@ -99,8 +103,10 @@ class TupleBounds(TupleContext):
         if self.tables.is_grouped and (merge or bound is Bound.LOWER):
             return max(self.simple_bounds(candidate, bound))
         costs, b = self.costs(candidate), candidate.micro_batch
-        options = costs.least_peak_options(bound, b, merge=False)
-        merge = (merge or bound is Bound.LOWER) and bool(options.pruned.any())
+        merge = (merge or bound is Bound.LOWER) and any(
+            costs.least_peak_options(bound, b, one, merge=False).pruned.any()
+            for one in self.at_works(candidate)
+        )
         return self.least_peaks(candidate, bound, merge)[candidate.num_stages]
 
     def least_peaks(self, candidate: Candidate, bound: Bound, merge: bool) -> list[int]:
@@ -137,7 +143,6 @@ class TupleBounds(TupleContext):
     ) -> Ints:
         """[A, B]: least peaks of a stage with `left` stages from it to the last."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        options = costs.least_peak_options(bound, b, merge=merge)
         count = candidate.num_micro_batches
         fewest = self.caps(candidate.schedule, left, count)[0]
         flows = {
@@ -147,7 +152,11 @@ class TupleBounds(TupleContext):
 
         def make() -> Ints:
             peaks = least_of(
-                least_peaks(self.stage_bytes(candidate, bound, one), options, flow)
+                least_peaks(
+                    self.stage_bytes(candidate, bound, one),
+                    costs.least_peak_options(bound, b, one.at_work, merge=merge),
+                    flow,
+                )
                 for one, flow in flows.items()
             )
             return np.minimum(peaks, LARGEST_BYTES)
@@ -176,7 +185,7 @@ class TupleBounds(TupleContext):
                 stage_runs(
                     costs.runs(candidate.offer, seconds_bound, b),
                     costs.boundaries(seconds_bound, b),
-                    self.gradients(candidate, seconds_bound, choice),
+                    self.exchange(candidate, seconds_bound, choice),
                     self.placed(candidate),
                     partial(choice.end_s, bound=seconds_bound),
                 )
@@ -218,7 +227,7 @@ class TupleBounds(TupleContext):
                 self._least_s.clear()
             self._least_s[key] = least_seconds(
                 self.stage_bytes(candidate, bounds.bytes, choice),
-                costs.options(candidate.offer, *bounds, b),
+                costs.options(candidate.offer, *bounds, b, choice.at_work),
                 flow,
                 capacity_bytes,
             )
@@ -338,8 +347,10 @@ class TupleBounds(TupleContext):
     def hoped(self, candidate: Candidate) -> Numbers:
         """`HOPED`, or its equal that is at hand where no plan was left out."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        options = costs.options(candidate.offer, *FITTING, b)
-        is_open = options.pruned.any() or self.tables.is_grouped
+        is_open = self.tables.is_grouped or any(
+            costs.options(candidate.offer, *FITTING, b, one).pruned.any()
+            for one in self.at_works(candidate)
+        )
         return HOPED if is_open else FITTING
 
     def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:

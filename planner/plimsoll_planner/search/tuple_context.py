@@ -38,7 +38,7 @@ from plimsoll_planner.search.variant_tables import VariantTables
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.schedule import PipelineSchedule
-from plimsoll_planner.timing.stage_runs import Gradients
+from plimsoll_planner.timing.stage_runs import Exchange
 from plimsoll_planner.timing.topology import Topology, topology
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -140,14 +140,19 @@ class TupleContext:
 
         return self.once(("choices", alike, has_host), make)
 
+    def at_works(self, candidate: Candidate) -> tuple[StageChoice, ...]:
+        """Parts of its choices that options are built for."""
+        return tuple({choice.at_work: None for choice in self.choices(candidate)})
+
     def host_share(self, candidate: Candidate) -> int:
         """Memory of the machine that a rank may take, bytes."""
         return self._host_shares[candidate.offer]
 
     def sharding(self, candidate: Candidate) -> Sharding:
         """Up to which level each stage may be sharded."""
-        stated = (one.stated.get("sharding") for one in self.choices(candidate))
-        return next(filter(None, stated), Sharding.NONE)
+        stated = [one.stated.get("sharding") for one in self.choices(candidate)]
+        found = [one for one in Sharding if one in stated]
+        return found[-1] if found else Sharding.NONE
 
     def caps(self, schedule: PipelineSchedule, num_left: int, count: int) -> range:
         """Numbers in flight that a stage may have of so many micro-batches, rising.
@@ -193,18 +198,20 @@ class TupleContext:
             ),
         )
 
-    def gradients(
+    def exchange(
         self, candidate: Candidate, bound: Bound, choice: StageChoice
-    ) -> Gradients:
-        """Gradients of every run of layers that replicas exchange and step on."""
+    ) -> Exchange:
+        """Every run of layers: what replicas exchange and step on."""
         asked = bound, candidate.micro_batch, choice.capped(None)
         costs, recipe = self.costs(candidate), self.problem.profile.recipe
         stages = costs.stages(*asked)
         return costs.once(
-            ("gradients", *asked),
-            lambda: Gradients(
-                num_bytes=stages.exchanged,
-                exchanges=stages.num_exchanges,
+            ("exchange", *asked),
+            lambda: Exchange(
+                at_end=stages.at_end,
+                in_forward=stages.in_forward,
+                in_backward=stages.in_backward,
+                copies=stages.num_trained,
                 to_host_bytes=stages.owned * NUMBER_BYTES[recipe.sums_in],
                 from_host_bytes=stages.owned * NUMBER_BYTES[recipe.precision],
             ),

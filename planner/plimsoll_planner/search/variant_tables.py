@@ -143,12 +143,12 @@ class VariantTables:
 
         return self.once(("relaxed", bound), make)
 
-    def relaxed_options(self, bound: Bound) -> OptionArrays:
+    def relaxed_options(self, bound: Bound, at_work: StageChoice) -> OptionArrays:
         """OptionArrays of the relaxed bytes that count where speed does not."""
         return self.once(
-            ("relaxed options", bound),
+            ("relaxed options", bound, at_work),
             lambda: build_options(
-                self.relaxed_bytes(bound),
+                at_work.bytes(self.relaxed_bytes(bound)),
                 self.holdings,
                 None,
                 starts=self.starts,
@@ -179,14 +179,14 @@ class VariantTables:
         return self.once(("stages", bound, micro_batch, choice), make)
 
     def least_peak_options(
-        self, bound: Bound, micro_batch: int, *, merge: bool
+        self, bound: Bound, micro_batch: int, at_work: StageChoice, *, merge: bool
     ) -> OptionArrays:
         """OptionArrays that count where speed does not; see `options`."""
         return self.once(
-            ("least peak", bound, micro_batch, merge),
+            ("least peak", bound, micro_batch, at_work, merge),
             lambda: self._store.counted(
                 build_options(
-                    self.bytes(bound, micro_batch),
+                    self.bytes(bound, micro_batch, at_work),
                     self.holdings,
                     None,
                     starts=self.starts,
@@ -251,16 +251,18 @@ class VariantTables:
         seconds_bound: Bound,
         merge: bool,
         micro_batch: int,
+        at_work: StageChoice,
     ) -> OptionArrays:
         """Options with the seconds that recomputing adds; `merge` as in `Numbers`.
 
-        Where some were pruned, those of the least memory are among them all the same.
+        They are of choices with such a part (`StageChoice.at_work`). Where some were
+        pruned, those of the least memory are among them all the same.
         """
 
         def make() -> OptionArrays:
             build = partial(
                 build_options,
-                self.bytes(bytes_bound, micro_batch),
+                self.bytes(bytes_bound, micro_batch, at_work),
                 self.holdings,
                 self.seconds(offer, seconds_bound, micro_batch).recompute,
                 starts=self.starts,
@@ -272,7 +274,7 @@ class VariantTables:
             return found
 
         of_seconds = self.clock(offer), seconds_bound
-        key = (self.variant, *of_seconds, bytes_bound, merge, micro_batch)
+        key = (self.variant, *of_seconds, bytes_bound, merge, micro_batch, at_work)
         return self._store.once(key, make)
 
 

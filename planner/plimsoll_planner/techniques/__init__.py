@@ -1,10 +1,12 @@
 """Techniques that hold less: a file for each, with everything that holds for it alone.
 
 technique        what a technique states of itself
-sharding         optimizer state divided over the replicas
+divided_state    optimizer state divided over the replicas
+sharded_layers   gradients and parameters divided as well
+sharding         which of these a stage may choose
 state_on_host    optimizer state in the memory of the machine
 
-A new technique is a file here whose `TECHNIQUE` is a `Technique`. Certificates then no
+A new technique has a file here whose `TECHNIQUE` is a `Technique`. Certificates then no
 longer list it as left out.
 """
 
@@ -13,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.registry import registered
+from plimsoll_planner.techniques.sharding import left_out
 from plimsoll_planner.techniques.technique import Chains, Choice, StageChoice, Technique
 
 TECHNIQUES: tuple[Technique, ...] = tuple(
@@ -25,12 +29,14 @@ TECHNIQUES: tuple[Technique, ...] = tuple(
     if isinstance(one, Technique)
 )
 """Techniques that are searched, in the order in which they rewrite a layer."""
+LAYERS = "sharded gradients and parameters"
+"""Levels of `sharding`."""
 CAPS = "in-flight caps"
 """They belong to a schedule (`PipelineSchedule.caps`)."""
 TENSOR = "tensor parallelism"
 """It multiplies the tuples (`search.variants`)."""
 PUBLISHED = (
-    *("sharded optimizer", "sharded gradients and parameters"),
+    *("sharded optimizer", LAYERS),
     *("optimizer on the host", CAPS, "offloaded activations", TENSOR),
 )
 """Techniques that planners know. A certificate names those it was searched without."""
@@ -72,12 +78,20 @@ def absent(problem: Problem) -> Iterator[str]:
         reasons[CAPS] = ""
     elif not problem.engine.can.in_flight_caps:
         reasons[CAPS] = f"{problem.engine.engine} cannot run them"
+    reasons[LAYERS] = unsharded_reason(problem)
     if problem.engine.can.tensor_parallel:
         reasons[TENSOR] = unsplit_reason(problem)
     for name in PUBLISHED:
         reason = reasons.get(name)
         if reason != "":
             yield f"{name} ({reason})" if reason else name
+
+
+def unsharded_reason(problem: Problem) -> str:
+    """Why layers are sharded at no level above the optimizer; empty if they are."""
+    levels = Sharding.PARAMETERS, Sharding.GRADIENTS
+    reasons = [left_out(problem, level) for level in levels]
+    return reasons[0] if all(reasons) else ""
 
 
 def unsplit_reason(problem: Problem) -> str:

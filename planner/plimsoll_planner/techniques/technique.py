@@ -40,12 +40,21 @@ class Choice:
         return {}
 
     def bytes(self, chain: ChainBytes) -> ChainBytes:
-        """Bytes of the layers on a rank; what layers save and need at work stays.
+        """Bytes of the layers on a rank.
 
-        They do not fall if those of the chain rise: `family_bounds` asks for the least
-        of all micro-batches at once.
+        What layers save and need at work is as `at_work` has it. Bytes do not fall if
+        those of the chain rise: `family_bounds` asks for the least of all micro-batches
+        at once.
         """
         return chain
+
+    @property
+    def at_work(self) -> Choice:
+        """The part of it that changes what layers save and need at work.
+
+        Options of runs are built for each such part, so it is alike for all meshes.
+        """
+        return UNCHANGED
 
     def flow(self, flow: Flow) -> Flow:
         """Flow of micro-batches through the stage.
@@ -64,6 +73,9 @@ class Choice:
     def uses_host(self) -> bool:
         """Whether bytes lie in the memory of the machine."""
         return False
+
+
+UNCHANGED = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,12 @@ class StageChoice:
         for part in self.parts:
             chain = part.bytes(chain)
         return chain
+
+    @property
+    def at_work(self) -> StageChoice:
+        """The part of it that changes what layers save and need at work."""
+        parts = (part.at_work for part in self.parts)
+        return StageChoice(tuple(part for part in parts if part != UNCHANGED))
 
     def flow(self, flow: Flow) -> Flow:
         """Flow of micro-batches through the stage."""

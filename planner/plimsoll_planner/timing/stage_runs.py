@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.stage_peaks import AllReduces
 from plimsoll_planner.timing.chain_seconds import ChainSeconds, Floats
 from plimsoll_planner.timing.ticks import TICKS_PER_S
 from plimsoll_planner.timing.topology import Hop, Topology
@@ -66,22 +67,29 @@ class EndSeconds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Gradients:
-    """Gradients that the replicas of a stage exchange and step on, [A, B]."""
+class Exchange:
+    """What the replicas of a stage exchange and step on, [A, B]."""
 
-    num_bytes: Ints
-    exchanges: Ints
-    """All-reduces: one for each layer that has gradients."""
+    at_end: AllReduces
+    """After the last backward pass."""
+    in_forward: AllReduces
+    """In each forward pass."""
+    in_backward: AllReduces
+    """In each backward pass."""
+    copies: Ints
+    """Layers that are copied to the host and back, each on its own."""
     to_host_bytes: Ints
     """Gradients that the optimizer of a rank steps on."""
     from_host_bytes: Ints
     """Parameters that it steps on."""
 
-    def of(self, run: tuple[int, int]) -> Gradients:
-        """Those of one run, arrays without an axis."""
-        return Gradients(
-            num_bytes=np.asarray(self.num_bytes[run]),
-            exchanges=np.asarray(self.exchanges[run]),
+    def of(self, run: tuple[int, int]) -> Exchange:
+        """That of one run, arrays without an axis."""
+        return Exchange(
+            at_end=self.at_end.of(run),
+            in_forward=self.in_forward.of(run),
+            in_backward=self.in_backward.of(run),
+            copies=np.asarray(self.copies[run]),
             to_host_bytes=np.asarray(self.to_host_bytes[run]),
             from_host_bytes=np.asarray(self.from_host_bytes[run]),
         )
@@ -183,7 +191,7 @@ def run_seconds(chain: ChainSeconds) -> RunSeconds:
 def stage_runs(
     runs: RunSeconds,
     boundary: Ints,
-    gradients: Gradients,
+    exchange: Exchange,
     placed: Topology,
     end_s: Callable[[EndSeconds], Floats] = lambda end: end.total,
 ) -> list[StageRuns]:
@@ -192,7 +200,7 @@ def stage_runs(
     Args:
         runs: sums of seconds.
         boundary: [l], bytes behind each layer.
-        gradients: that replicas exchange.
+        exchange: among replicas.
         placed: P, D and the links.
         end_s: seconds after the last backward pass.
     """
@@ -204,11 +212,12 @@ def stage_runs(
         links_before = transfers_before(hops[:stage], size)[:, None]
         links_behind = transfers_behind(hops[stage:], size)
         of_runs = runs.optimizer_step, runs.host_step, runs.group_end
-        end = end_seconds(placed, stage, gradients, *of_runs)
+        end = end_seconds(placed, stage, exchange, *of_runs)
+        forward, backward = pass_seconds(placed, stage, exchange)
         found.append(
             StageRuns(
-                forward=runs.forward,
-                backward=runs.backward,
+                forward=runs.forward + forward,
+                backward=runs.backward + backward,
                 end=end_s(end),
                 forward_before=runs.forward_before[:-1, None] + links_before,
                 backward_before=runs.backward_before[:-1, None] + links_before,
@@ -247,19 +256,29 @@ def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
     return np.asarray(total)
 
 
-def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floats:
+def exchange_seconds(placed: Topology, stage: int, all_reduces: AllReduces) -> Floats:
     """[A, B]: seconds of ring all-reduces of a stage: each 2 (D-1) steps of 1/D."""
     replicas = placed.mesh.data
     if replicas == 1:
-        return np.zeros(gradients.num_bytes.shape)
-    part, exchange = gradients.num_bytes / replicas, placed.exchanges[stage]
-    return 2 * (replicas - 1) * hop_seconds(exchange, part, gradients.exchanges)
+        return np.zeros(all_reduces.num_bytes.shape)
+    part, link = all_reduces.num_bytes / replicas, placed.exchanges[stage]
+    return 2 * (replicas - 1) * hop_seconds(link, part, all_reduces.count)
+
+
+def pass_seconds(
+    placed: Topology, stage: int, exchange: Exchange
+) -> tuple[Floats, Floats]:
+    """[A, B]: seconds of what replicas exchange in a forward and a backward pass."""
+    return (
+        exchange_seconds(placed, stage, exchange.in_forward),
+        exchange_seconds(placed, stage, exchange.in_backward),
+    )
 
 
 def end_seconds(
     placed: Topology,
     stage: int,
-    gradients: Gradients,
+    exchange: Exchange,
     optimizer_s: Floats,
     host_step_s: Floats,
     group_s: Floats,
@@ -268,13 +287,13 @@ def end_seconds(
 
     Each layer is copied to the host and back on its own.
     """
-    copies = gradients.exchanges
+    copies = exchange.copies
     return EndSeconds(
-        exchange=group_s + exchange_seconds(placed, stage, gradients),
+        exchange=group_s + exchange_seconds(placed, stage, exchange.at_end),
         optimizer=optimizer_s,
         host_step=host_step_s,
-        to_host=hop_seconds(placed.host, gradients.to_host_bytes, copies),
-        from_host=hop_seconds(placed.host, gradients.from_host_bytes, copies),
+        to_host=hop_seconds(placed.host, exchange.to_host_bytes, copies),
+        from_host=hop_seconds(placed.host, exchange.from_host_bytes, copies),
         sharing=placed.ranks_per_host_link,
     )
 

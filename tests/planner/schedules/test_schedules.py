@@ -135,7 +135,7 @@ def test_bounds_are_bounds(
             end_s=float(sums.optimizer_step[place])
             + exchange_s(
                 *(placed, stage, int(stages.gradient[place])),
-                int(stages.num_exchanges[place]),
+                int(stages.num_trained[place]),
             ),
             in_flight_cap=caps[stage],
         )

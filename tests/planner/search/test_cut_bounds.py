@@ -69,6 +69,8 @@ class Pipeline:
             choice=0,
             option=0,
             added_s=0.0,
+            forward_s=0.0,
+            backward_s=0.0,
             end_s=0.0,
             in_flight=in_flight,
             least_s=0.0,

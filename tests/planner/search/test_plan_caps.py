@@ -40,6 +40,8 @@ def option_of(steps: Steps) -> Callable[[int, int], StageOption]:
             choice=0,
             option=0,
             added_s=0.0,
+            forward_s=0.0,
+            backward_s=0.0,
             in_flight=in_flight,
             least_s=min(steps[stage][:in_flight]),
         )

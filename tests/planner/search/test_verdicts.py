@@ -197,13 +197,19 @@ def options_of(problem: Problem, mesh: Mesh, found: Found) -> Iterator[Option]:
         again, choice = found.recomputed[stage], found.choices[stage]
         most = min(mesh.count, mesh.stages - stage)
         cap = min(choice.in_flight_cap or most, most)
-        split = choice.stated.get("sharding") is Sharding.OPTIMIZER
+        level = str(choice.stated.get("sharding", Sharding.NONE))
         on_host = choice.stated.get("optimizer_home") is OptimizerHome.HOST
-        ways = {"split": split, "on_host": on_host}
+        forward_s, backward_s = expected.passes_s(mesh, stage, run, level)
+        more_s = sum(expected.pass_s(mesh, "recompute", at) for at in again)
         yield Option(
-            peak=upper.peak(mesh, run, set(again), cap, **ways),
-            extra_s=sum(expected.pass_s(mesh, "recompute", at) for at in again),
-            closing_s=expected.closing_s(mesh, stage, run, **ways),
+            peak=upper.peak(
+                *(mesh, run, set(again), cap), level=level, on_host=on_host
+            ),
+            extra_s=more_s + backward_s,
+            forward_s=forward_s,
+            closing_s=expected.closing_s(
+                *(mesh, stage, run), level=level, on_host=on_host
+            ),
             cap=cap,
         )
 

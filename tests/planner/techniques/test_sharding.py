@@ -18,7 +18,7 @@ from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.techniques import absent, stage_choices
-from plimsoll_planner.techniques.sharding import DividedOptimizer
+from plimsoll_planner.techniques.divided_state import DividedOptimizer
 from tests.support.builders import a_problem, a_recipe, an_offer
 from tests.support.chains import Layer, chain_profile, of_adam
 from tests.support.questions import a_device, a_question

@@ -21,7 +21,7 @@ from plimsoll_planner.records.problem import Limits, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.techniques import absent
-from plimsoll_planner.techniques.sharding import DividedOptimizer
+from plimsoll_planner.techniques.divided_state import DividedOptimizer
 from plimsoll_planner.techniques.state_on_host import OnHost
 from plimsoll_planner.timing.stage_runs import EndSeconds
 from tests.support.builders import a_recipe, an_engine

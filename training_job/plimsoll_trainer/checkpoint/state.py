@@ -6,8 +6,8 @@
 
 The layer's own name stands where other trainers have a stage or an index. A tied tensor
 goes by its first place. Of several replicas each saves a part of the layers, and where
-they divide optimizer state the numbers that it owns; of several copies of a tied tensor
-the first place's stage saves it.
+they divide state the numbers that it owns; of several copies of a tied tensor the first
+place's stage saves it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange, Part
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.flat_buffers import FlatBuffer
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.split_tensors import here
@@ -142,9 +143,28 @@ class RankState:
         """Base name by identity of a parameter."""
         self._part_of: dict[str, Part | None] = {}
         """By base name, where each rank of a tensor group has a part."""
+        self._piece_of: dict[str, FlatRange | None] = {}
+        """By base name, where each replica has a piece; None: not this one."""
         for index, layer in trainer.stage.layers.items():
             for name, value in layer.state_dict(keep_vars=True).items():
                 self._take(workload.layers[int(index)].name, name, value)
+        for trained in trainer.trained.values():
+            for buffer in trained.buffers:
+                if buffer.kept_values is not None:
+                    self._take_pieces(buffer)
+
+    def _take_pieces(self, buffer: FlatBuffer) -> None:
+        """Note pieces of parameters that are whole only while they are at work."""
+        for parameter in buffer.parameters:
+            self._piece_of[self._base_of[id(parameter)]] = None
+        for piece, place in buffer.owned():
+            base = self._base_of[id(place.whole)]
+            self._piece_of[base] = FlatRange(
+                tensor=piece.detach(),
+                like=place.whole,
+                first=place.first,
+                part=self._part_of[base],
+            )
 
     def _take(self, layer: str, name: str, value: object) -> None:
         """Note one tensor of a layer."""
@@ -178,6 +198,9 @@ class RankState:
 
     def elsewhere(self) -> Iterator[str]:
         """Yield beginnings of names of state that other replicas alone hold."""
+        for base, piece in self._piece_of.items():
+            if piece is None:
+                yield f"{LAYERS}.{base}."
         for layer in self._trainer.trained.values():
             here = {id(place.whole) for place in layer.places}
             for parameter in (p for b in layer.buffers for p in b.parameters):
@@ -189,6 +212,10 @@ class RankState:
         """Yield names, the numbers that are here, and whether this rank saves them."""
         for name, tensor in self._tensors.items():
             base = name.partition(".")[2]
+            if base in self._piece_of:
+                if (piece := self._piece_of[base]) is not None:
+                    yield name, piece, self._saves_own(base)
+                continue
             held = FlatRange(tensor=tensor, like=tensor, part=self._part_of[base])
             yield name, held, self._saves(base)
         for layer in self._trainer.trained.values():

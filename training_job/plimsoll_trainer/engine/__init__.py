@@ -10,13 +10,15 @@ order:
     sharded_optimizer   an optimizer of pieces of parameters
     elementwise         whether an optimizer may be divided; its bytes for each number
     flat_buffers        what a replica owns of a layer, or all of it
+    tensor_sums         by which ranks see whether they hold the same
+    collectives         exchange of slices, in place
+    gathered_layers     layers that are whole while they are at work alone
     stage               the layers of one rank
     boundaries          what passes between them
     host_bytes          what optimizers on the host will take there
     layer_optimizer     one optimizer for each layer
     host_link           copies between a device and the host's memory
     host_optimizer      an optimizer in the host's memory
-    collectives         exchange of slices, in place
     trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups
     shared_tensors      parameters that layers on different ranks share

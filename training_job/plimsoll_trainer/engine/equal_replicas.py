@@ -9,10 +9,8 @@ and before the first step; called by `run`.
     all ranks    gather the digests, and the sums of tensors tied over several stages
     on a fault   gather all sums, and name the first tensor that differs
 
-The sum of a tensor: its bits as whole numbers of up to 32 bits, times fixed random odd
-factors, modulo 2^64. One other number always shows; several cancel out by a chance of
-about 2^-32. It is taken piece by piece where the tensor lies, so nothing is copied to
-the host, and the device holds two pieces on top: less than any step does.
+Of a layer of which replicas divide the parameters, what each of them has built is
+compared.
 """
 
 from __future__ import annotations
@@ -20,15 +18,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
-import torch
-from torch import Tensor
-
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.shared_tensors import first_places, stages_of
 from plimsoll_trainer.engine.split_tensors import here, is_split
+from plimsoll_trainer.engine.tensor_sums import Summer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import UnequalReplicasError
-from plimsoll_trainer.random_keys import MASK, ODD
 
 Name = tuple[str, str]
 """Layer, and tensor inside it; a tied tensor goes by its first place."""
@@ -37,10 +32,6 @@ OF_PART = ", part "
 """Follows the name of a tensor that a tensor group shares; the rank's place in it."""
 NAMES = ""
 """In the place of a tensor: the names of all tensors of a layer."""
-PIECE, SMALL_PIECE = 2**19, 2**12
-"""Numbers that are summed at a time, on a GPU and elsewhere."""
-INTEGERS = {1: torch.uint8, 2: torch.int16}
-"""By the bytes of a number; larger ones count as several of 32 bits."""
 
 
 def check_replicas(trainer: Trainer, control: Control) -> None:
@@ -108,6 +99,7 @@ def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
     for index, layer in trainer.stage.layers.items():
         name = workload.layers[int(index)].name
         tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())
+        built = trainer.stage.built_sums.get(index, {})
         yield (name, NAMES), tuple(tensors)
         for inner, tensor in tensors.items():
             place = first.get((name, inner), (name, inner))
@@ -117,27 +109,4 @@ def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
             elif world.num_parts > 1:
                 is_shared = True
             if is_shared:
-                yield place, summer.sum_of(here(tensor))
-
-
-class Summer:
-    """Sums tensors of one device."""
-
-    def __init__(self, device: torch.device) -> None:
-        """Draw the factors, alike in every process."""
-        generator = torch.Generator().manual_seed(ODD)
-        size = (PIECE if device.type == "cuda" else SMALL_PIECE,)
-        drawn = torch.randint(-(2**63), 2**63 - 1, size, generator=generator)
-        self._factors = drawn.bitwise_or_(1).to(device)
-
-    @torch.no_grad()
-    def sum_of(self, tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
-        """Type, shape and sum of a tensor; of different tensors they differ."""
-        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-        flat = tensor.detach().permute(order).reshape(-1)  # as it lies: no copy
-        whole = flat.view(INTEGERS.get(flat.element_size(), torch.int32))
-        total = 0
-        for piece in torch.split(whole, len(self._factors)):
-            factors = self._factors[: len(piece)]
-            total = (total * ODD + int(piece.long().mul_(factors).sum())) & MASK
-        return str(tensor.dtype), tuple(tensor.shape), total
+                yield place, built.get(inner) or summer.sum_of(here(tensor))

@@ -14,7 +14,8 @@ come last, so that the numbers before them are the same under every plan.
 
 Where replicas divide gradients, or parameters as well, the slice lies in memory of its
 own, and the buffer has memory while the layer is at work (`gathered_layers`). A layer
-that shares trained parameters with others divides optimizer state alone.
+that shares parameters with others, or has several buffers, divides optimizer state
+alone.
 
 In: the trained parameters that belong to a layer. Out: its buffers. Called by `stage`.
 """
@@ -194,7 +195,7 @@ def lay_out(
         )
         for group in groups
     ]
-    if divides and not any(tensor.requires_grad for tensor in shared):
+    if divides and not shared and len(buffers) == 1:
         return [sliced(buffer) for buffer in buffers]
     return buffers
 

@@ -1,4 +1,4 @@
-"""Layers of which replicas divide parameters or gradients, whole while they are at work.
+"""Layers of which replicas divide parameters or gradients, whole while at work.
 
 What a replica holds of a layer between two passes, and what it does in each of them:
 

@@ -37,6 +37,7 @@ from plimsoll_trainer.engine.gathered_layers import (
     let_pass,
 )
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
+from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
 from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
@@ -104,6 +105,8 @@ class StageModule(nn.Module):
         """Buffers of each layer; what layers of a rank share is in the first one's."""
         self.gathered = gathered_layers(flat)
         """Layers that are whole while they are at work alone."""
+        self.built_sums: dict[str, dict[str, Sum]] = {}
+        """Of the parameters of those layers, as they were built, by layer and name."""
         self._recomputed = recomputed
         self._copies_input = copies_input
         self._loss = loss
@@ -228,21 +231,20 @@ def build_stage(
     """
     layers = nn.ModuleDict()
     flat: dict[str, list[FlatBuffer]] = {}
-    if part.sharding is Sharding.NONE:
-        share = WHOLE
+    built_sums: dict[str, dict[str, Sum]] = {}
+    share = WHOLE if part.sharding is Sharding.NONE else share
     share = replace(share, level=part.sharding)
     for index in range(part.first_layer, part.end_layer):
         name, layer = str(index), build_layer(workload, index, device, mesh)
         layers[name] = layer
         join_ties(workload, layers, index)
-        flat[name] = lay_out(
-            parameters_here(layer),
-            tied_in(workload, layer, index),
-            workload.gradient_dtype,
-            share,
-        )
+        tied = tied_in(workload, layer, index)
+        if share.level is Sharding.PARAMETERS and share.group and not tied:
+            built_sums[name] = sums_of_parameters(layer, device)
+        own = parameters_here(layer)
+        flat[name] = lay_out(own, tied, workload.gradient_dtype, share)
     ends_chain = part.end_layer == len(workload.layers)
-    return StageModule(
+    stage = StageModule(
         layers,
         flat=flat,
         recomputed=part.recomputed,
@@ -251,6 +253,8 @@ def build_stage(
         seed=workload.seed,
         device=device,
     )
+    stage.built_sums = built_sums
+    return stage
 
 
 def build_layer(
