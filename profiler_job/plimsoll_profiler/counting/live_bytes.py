@@ -2,7 +2,8 @@
 
 A dispatch mode sees every tensor that an operator returns and adds its storage; a
 finalizer takes it off when the storage dies. On fake tensors this tells what a device
-would hold, in one process, without a device. What kernels allocate inside themselves
+would hold, in one process, without a device. A storage that is resized counts as large
+as it is then. What kernels allocate inside themselves
 stays unseen, unless somebody knows their workspaces. What autograd would do in place
 takes no memory here either, though the mode is given a new tensor. Nor does what lies
 in the host's memory (`host_memory`).
@@ -11,10 +12,10 @@ in the host's memory (`host_memory`).
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.distributed.tensor import DTensor
 
 from plimsoll_profiler.counting.kernel_workspaces import KernelWorkspaces
@@ -23,7 +24,6 @@ from plimsoll_trainer.torch_internals import (
     TorchDispatchMode,
     holders_of_a_gradient,
     is_in_place_unseen,
-    storage_of,
     tree_iter,
     wait_tensor,
 )
@@ -53,15 +53,40 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Count a tensor that existed before, unless it is known."""
         if tensor.device.type == "meta":
             return
-        key, storage = storage_of(tensor)
-        if key in self._bytes_of:
-            return
-        size = -(-storage.nbytes() // self.block_bytes) * self.block_bytes
-        size = 0 if is_on_host() else size
-        self._bytes_of[key] = size
-        weakref.finalize(storage, self._drop, key)
-        self.current_bytes += size
+        storage = tensor.untyped_storage()
+        key = id(storage)  # torch gives the same object for as long as it lives
+        if key not in self._bytes_of:
+            weakref.finalize(storage, self._drop, key)
+            self._set(key, 0 if is_on_host() else self._bytes_in_blocks(storage))
+
+    def _bytes_in_blocks(self, storage: UntypedStorage) -> int:
+        """Bytes that a storage takes of a device."""
+        return -(-storage.nbytes() // self.block_bytes) * self.block_bytes
+
+    def _set(self, key: int, num_bytes: int) -> None:
+        """Let a storage count as so large from now on."""
+        self.current_bytes += num_bytes - self._bytes_of.get(key, 0)
+        self._bytes_of[key] = num_bytes
         self.peak_bytes = max(self.peak_bytes, self.current_bytes)
+
+    def __enter__(self) -> Self:
+        """Count from now on, resized storages as well, which no operator tells of."""
+        super().__enter__()  # type: ignore[no-untyped-call]
+        resize = self._resize = torch.UntypedStorage.resize_
+
+        def counted(storage: Any, size: int) -> Any:
+            found = resize(storage, size)
+            if self._bytes_of.get(key := id(storage)) is not None:
+                self._set(key, self._bytes_in_blocks(storage))
+            return found
+
+        torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign,assignment]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Count no more."""
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def _drop(self, key: int) -> None:
         self.current_bytes -= self._bytes_of.pop(key, 0)
@@ -87,7 +112,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         in_place = in_place or is_in_place_unseen(func, args, self._of_gradient)
         out = func(*args, **kwargs)
         if in_place:
-            self._drop(storage_of(args[0])[0])
+            self._drop(id(args[0].untyped_storage()))
         start_bytes = self.current_bytes
         for leaf in tree_iter(out):
             if isinstance(leaf, torch.Tensor):

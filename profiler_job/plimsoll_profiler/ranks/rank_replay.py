@@ -97,6 +97,7 @@ class FewMicroBatches(Trainer):
         output = self.stage(x, y if self.world.is_last else None)
         if output.requires_grad:
             output.backward(torch.ones_like(output))
+            self.stage.end_backward()
         if self.world.is_last:
             likes = [output.detach()] * self.num_left_out
             self.losses_left_out = [torch.empty_like(loss) for loss in likes]

@@ -57,7 +57,9 @@ class Case:
     replicas: int = 1
     recomputed: tuple[int, ...] = ()
     divided: tuple[int, ...] = ()
-    """Stages whose replicas divide the optimizer state."""
+    """Stages whose replicas divide state."""
+    level: Sharding = Sharding.OPTIMIZER
+    """What they divide."""
     on_host: tuple[int, ...] = ()
     """Stages whose optimizers are on the host."""
     caps: tuple[int | None, ...] = ()
@@ -81,9 +83,7 @@ class Case:
                     recomputed=frozenset(
                         i for i in self.recomputed if first <= i < end
                     ),
-                    sharding=(
-                        Sharding.OPTIMIZER if s in self.divided else Sharding.NONE
-                    ),
+                    sharding=self.level if s in self.divided else Sharding.NONE,
                     optimizer_home=(
                         OptimizerHome.HOST
                         if s in self.on_host
@@ -173,6 +173,21 @@ DIVIDED = {
     "divided in bf16": Case(cuts=(0, 3), replicas=2, divided=(1,), fields=BF16),
     "divided unevenly": Case(
         cuts=(0, 3), replicas=3, divided=(0, 1), fields=(*DEPTH, ("width", 20))
+    ),
+    "divided parameters": Case(
+        cuts=(0, 4),
+        replicas=2,
+        divided=(0, 1),
+        level=Sharding.PARAMETERS,
+        recomputed=(2,),
+        fields=(*DEPTH, ("tied", False)),
+    ),
+    "divided gradients in bf16": Case(
+        cuts=(0,),
+        replicas=2,
+        divided=(0,),
+        level=Sharding.GRADIENTS,
+        fields=(*BF16, ("tied", False)),
     ),
     "capped": Case(cuts=(0, 1, 3, 5), caps=(2, 2, 1, 1)),
     "one on the host": Case(cuts=(0, 1, 4), on_host=(1,), fields=BF16),
@@ -269,6 +284,7 @@ FEW = {
     "one more than stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=5),
     "many": Case(cuts=(0, 3), num_micro_batches=24, recomputed=(1, 4)),
     "divided": DIVIDED["divided"],
+    "divided parameters": DIVIDED["divided parameters"],
     "capped": DIVIDED["capped"],
     "one on the host": DIVIDED["one on the host"],
     "turned": TURNING,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.random_keys import MASK, ODD
+from plimsoll_trainer.torch_internals import FakeTensor
 
 PIECE, SMALL_PIECE = 2**19, 2**12
 """Numbers that are summed at a time, on a GPU and elsewhere."""
@@ -46,9 +47,14 @@ class Summer:
 
 
 def sums_of_parameters(layer: nn.Module, device: torch.device) -> dict[str, Sum]:
-    """Sums of a layer's parameters by name, of those that are split of what is here."""
+    """Sums of a layer's parameters by name, of those that are split of what is here.
+
+    None of those of a trace, which have no numbers.
+    """
     summer = Summer(device)
+    found = {name: here(parameter) for name, parameter in layer.named_parameters()}
     return {
-        name: summer.sum_of(here(parameter))
-        for name, parameter in layer.named_parameters()
+        name: summer.sum_of(parameter)
+        for name, parameter in found.items()
+        if not isinstance(parameter, FakeTensor)
     }
