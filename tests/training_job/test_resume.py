@@ -21,15 +21,22 @@ RECOMPUTED: Plan = ((0, 3, 5), {"recomputed": (1, 2, 4)})
 REPLICAS: Plan = ((0, 5), {"replicas": 2})
 BOTH: Plan = ((0, 2, 5), {"replicas": 2})
 DIVIDED = {"sharding": Sharding.OPTIMIZER}
+PARAMETERS = {"sharding": Sharding.PARAMETERS}
+GRADIENTS = {"sharding": Sharding.GRADIENTS}
 DIVIDED_BY_2: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED,)})
 DIVIDED_BY_4: Plan = ((0, 5), {"replicas": 4, "of_stages": (DIVIDED,)})
+PARAMETERS_BY_2: Plan = ((0, 5), {"replicas": 2, "of_stages": (PARAMETERS,)})
+BOTH_DIVIDED: Plan = (
+    (0, 2, 5),
+    {"replicas": 2, "of_stages": (GRADIENTS, PARAMETERS)},
+)
 ONE_DIVIDED: Plan = ((0, 2, 5), {"replicas": 2, "of_stages": ({}, DIVIDED)})
 HOST = {"optimizer_home": OptimizerHome.HOST}
 TWO_ON_HOST: Plan = ((0, 2, 5), {"of_stages": (HOST, HOST)})
 ONE_ON_HOST: Plan = ((0, 5), {"of_stages": (HOST,)})
 DIVIDED_ON_HOST: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED | HOST,)})
 STAGES_OF_PARTS: Plan = ((0, 2, 5), {"replicas": (1, 2)})
-REPLICAS_OF_PARTS: Plan = ((0, 5), {"replicas": (2, 2), "of_stages": (DIVIDED,)})
+REPLICAS_OF_PARTS: Plan = ((0, 5), {"replicas": (2, 2), "of_stages": (PARAMETERS,)})
 PARTS_ON_HOST: Plan = ((0, 5), {"replicas": (1, 4), "of_stages": (HOST,)})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
@@ -95,13 +102,24 @@ def test_another_order_of_sums_stays_within_1e_6(
 
 
 def test_divided_state_is_read_by_any_number_of_replicas(job: Job) -> None:
-    """Saved by four, read by two on a stage of two, then by one, then by four again."""
-    job.run(DIVIDED_BY_4[0], 8, plan=DIVIDED_BY_4[1], report="whole")
+    """Saved by four, read by two on a stage of two, then by one, and so on.
+
+    Whichever state they divide.
+    """
+    plans = (
+        DIVIDED_BY_4,
+        PARAMETERS_BY_2,
+        ONE_DIVIDED,
+        ONE,
+        BOTH_DIVIDED,
+        DIVIDED_BY_4,
+    )
+    num_steps = 2 * len(plans)
+    job.run(ONE[0], num_steps, plan=ONE[1], report="whole", args=json.dumps(UNTIED))
     found: dict[int, float] = {}
-    plans = (DIVIDED_BY_4, ONE_DIVIDED, ONE, DIVIDED_BY_4)
     for place, (cuts, plan) in enumerate(plans):
-        report = f"part-{place}"
-        job.run(cuts, 2 * place + 2, plan=plan, report=report, saves=True)
+        report, common = f"part-{place}", {"args": json.dumps(UNTIED), "saves": True}
+        job.run(cuts, 2 * place + 2, plan=plan, report=report, **common)
         part = losses(job.report(report))
         assert sorted(part) == [2 * place + 1, 2 * place + 2]
         found |= part

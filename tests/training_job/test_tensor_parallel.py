@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.split_tensors import here, is_split, parameters_here
@@ -41,6 +41,7 @@ KINDS = {
         parts=2,
         replicas=2,
         divided=frozenset((0, 1)),
+        level=Sharding.PARAMETERS,
         recomputed=frozenset((1, 3)),
         caps=(1, 1),
         make=a_split_gpt,

@@ -138,15 +138,6 @@ def three_stages(first: int, second: int) -> dict[str, Any]:
         (
             {
                 "stages": (
-                    a_stage(0, 2, (0, 1), sharding=Sharding.GRADIENTS),
-                    a_stage(2, 4, (2, 3)),
-                )
-            },
-            "sharded gradients, .* which runs none or optimizer",
-        ),
-        (
-            {
-                "stages": (
                     a_stage(0, 2, (0, 1), in_flight_cap=3),
                     a_stage(2, 4, (2, 3)),
                 )

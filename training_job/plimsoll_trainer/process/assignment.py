@@ -36,8 +36,6 @@ from plimsoll_trainer.errors import (
 )
 from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
-RUN = (Sharding.NONE, Sharding.OPTIMIZER)
-"""Levels of sharding that this trainer runs."""
 SAME = (
     "pass the arguments that were profiled, or profile and plan again; an entry point "
     "that gives others here depends on what is not in its arguments, as the rank, the "
@@ -140,8 +138,6 @@ def check_engine(plan: HybridPlan) -> None:
     for place, stage in enumerate(plan.stages):
         if stage.variant.sequence_parallel:
             raise cannot_run("sequence parallelism", "tensor groups without it")
-        if stage.sharding not in RUN:
-            raise cannot_run(f"sharded {stage.sharding}", " or ".join(RUN))
         ranks = mesh.ranks(place)
         if stage.ranks != tuple(ranks):
             raise cannot_run(
@@ -225,7 +221,7 @@ def check_divided(plan: HybridPlan, workload: Workload) -> None:
     Raises:
         OtherWorkloadError: see above.
     """
-    divided = [s for s in plan.stages if s.sharding is Sharding.OPTIMIZER]
+    divided = [s for s in plan.stages if s.sharding is not Sharding.NONE]
     device = device_for(plan.offers[0].device_kind)
     if divided and not is_elementwise(workload.optimizer, device):
         name = type(sample_optimizer(workload, device)).__name__
