@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.chains import Layer, chain_profile, of_adam
 from tests.support.questions import a_device, a_question
 
 LONG, SHORT = of_adam(63 * 16), of_adam(48)
+UP_TO = (Sharding.NONE, Sharding.OPTIMIZER)
 
 
 def a_chain(*layers: Layer, bound: Bound = Bound.EXPECTED) -> ChainBytes:
@@ -85,7 +87,11 @@ def test_bounds_enclose_what_is_expected(layer: Layer, degree: int) -> None:
 
 
 def choices_of(problem: Problem, data_degree: int) -> int:
-    """Number of choices that a stage has with so many replicas."""
+    """Number of choices that a stage has with so many replicas.
+
+    Gradients and parameters stay whole.
+    """
+    problem = replace(problem, limits=replace(problem.limits, shardings=UP_TO))
     chains = [a_chain(LONG, LONG, bound=bound) for bound in Bound]
     strategy = Strategy(mesh=Mesh(pipeline=1, data=data_degree))
     return len(stage_choices(strategy, problem, chains))
@@ -106,6 +112,7 @@ def test_whole_state_on_the_host_is_searched_where_parts_are_filled_up() -> None
         profile=chain_profile([LONG] * 4, recipe=recipe),
         offers=(an_offer(host_memory_bytes=2**40, link_to_host=link),),
         engine=PLIMSOLL,
+        limits=Limits(max_gpus=8, shardings=UP_TO),
     )
     chains = [chain_bytes(problem.profile, bound, 1) for bound in Bound]
     found = {
@@ -145,7 +152,10 @@ def test_an_optimizer_that_mixes_numbers_is_never_divided() -> None:
 def test_a_profile_of_before_says_so() -> None:
     """It has no columns for that, so nothing is divided."""
     missing = [name for name in absent(a_question()) if "profile again" in name]
-    assert len(missing) == 1
+    assert [name.partition(" (")[0] for name in missing] == [
+        "sharded optimizer",
+        "sharded gradients and parameters",
+    ]
 
 
 def test_limits_that_leave_nothing_else_are_refused_where_it_cannot_be_had() -> None:
@@ -157,8 +167,10 @@ def test_limits_that_leave_nothing_else_are_refused_where_it_cannot_be_had() -> 
 
 def test_a_level_that_the_engine_lacks_is_refused() -> None:
     """With the levels that it has."""
+    can = replace(PLIMSOLL.can, shardings=UP_TO, shardings_with_pipeline=UP_TO)
+    engine = replace(PLIMSOLL, can=can)
     with pytest.raises(InvalidFieldError, match="what plimsoll runs: none, optimizer"):
-        asked(override=Override(sharding=Sharding.PARAMETERS))
+        asked(engine=engine, override=Override(sharding=Sharding.PARAMETERS))
 
 
 @pytest.mark.parametrize(
