@@ -1,4 +1,4 @@
-"""`plimsoll compare`: cost of the usual ways to cut a model, beside the exact one."""
+"""`plimsoll compare`: cost of the usual cuts and plans, beside ours."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ import click
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import COUNT, PATH
+from plimsoll_cli.output import usual_table
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
-from plimsoll_cli.output.tables import print_table, split_columns, table_of
+from plimsoll_cli.output.tables import (
+    known_columns,
+    print_table,
+    split_columns,
+    table_of,
+)
+from plimsoll_cli.output.usual_table import usual_cells, usual_json
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.text.explain import device_noun
 from plimsoll_planner.units import at_least
@@ -44,10 +51,11 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     """Cut the model of PROFILE uniformly, by parameters, by time, and exactly.
 
     All of them may take as long for a step, so that their memory is compared at one
-    speed.
+    speed. Then plans that people use, each on the fewest GPUs that it fits on, beside
+    ours.
     """
     # Imported here, for the other verbs need no numpy.
-    from plimsoll_planner.search import baselines  # noqa: PLC0415 - see above
+    from plimsoll_planner.search import baselines, usual_plans  # noqa: PLC0415 - see above
 
     check_counts(gpus, options)
     options["max_gpus"] = options["max_gpus"] or gpus
@@ -56,8 +64,10 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     problem = read_problem(profile, options)
     with at_work("comparing"):
         found = baselines.compare(problem, gpus)
+        usual = usual_plans.usual_plans(problem)
     if output == Output.JSON:
-        print_json([row_json(row) for row in found.rows])
+        cuts = [row_json(row) for row in found.rows]
+        print_json({"cuts": cuts, "plans": [usual_json(row) for row in usual]})
         return
     noun = device_noun(problem.offers)
     rows = [row_cells(row, noun) for row in found.rows]
@@ -71,7 +81,14 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         "parameters, time: the largest sum of a stage is least. Every rule may choose "
         "stages, replicas, micro-batch and recomputed layers where they are not fixed; "
         "only the cuts differ.",
+        "",
     )
+    plans = known_columns([usual_cells(row, noun) for row in usual])
+    print_table(
+        table_of(plans, left=("PLAN", "SHARDED")),
+        less_important=usual_table.LESS_IMPORTANT,
+    )
+    say("", usual_table.MEANINGS)
 
 
 def check_counts(gpus: int, options: Mapping[str, Any]) -> None:

@@ -37,6 +37,7 @@ Reading order is import order:
     replayed                   an answer held against the replay of its ranks
     least_memory_plans         what must run out of memory if a proof holds
     baselines                  what people do without a planner, judged alike
+    usual_plans                plans that people use, judged by the same model
     breakdown                  what a predicted peak consists of, kind by kind
     timeline                   when every pass of a plan begins and ends
 """

@@ -276,7 +276,8 @@ def test_compare_puts_the_usual_cuts_beside_the_exact_ones(
     ]
     assert any("round(i * layers / stages)" in line for line in lines)
     assert main([*command, "-o", "json"]) == ExitCode.DONE
-    rows = {row["rule"]: row for row in json.loads(capsys.readouterr().out)}
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["rule"]: row for row in found["cuts"]}
     assert rows["ours"]["fits"] is True
     assert rows["ours"]["gpus_needed"] == 3
     for row in rows.values():
