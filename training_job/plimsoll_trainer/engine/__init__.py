@@ -10,6 +10,7 @@ order:
     sharded_optimizer   an optimizer of pieces of parameters
     elementwise         whether an optimizer may be divided; its bytes for each number
     flat_buffers        what a replica owns of a layer, or all of it
+    token_pieces        the last layer and its loss, a few tokens at a time
     stage               the layers of one rank
     boundaries          what passes between them
     host_bytes          what optimizers on the host will take there

@@ -18,7 +18,7 @@ it, so the profile counts it and every plan computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,9 +31,10 @@ from torch.utils.checkpoint import checkpoint
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share, lay_out
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
+from plimsoll_trainer.engine.token_pieces import loss_in_pieces
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
-from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
+from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, TokenLoss, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,18 +124,15 @@ class StageModule(nn.Module):
             index = int(name)
             key = random_key(self._seed, self.step, self.first_sample, index)
             run = partial(run_layer, layer, self._device, key)
-            if index in self._recomputed:
-                x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
-            else:
-                x = run(x)
-            if self._loss is None or name != self._last:
-                x = passed_on(x)
-        if self._loss is None or targets is None:
-            return x
-        loss, count = loss_alone(self._loss, x, targets)
-        with torch.no_grad():
-            self.count += known_count(count)
-        return loss
+            recomputed = index in self._recomputed
+            if self._loss is None or targets is None or name != self._last:
+                x = passed_on(run_once(run, x, recomputed=recomputed))
+                continue
+            loss, count = run_last(run, self._loss, x, targets, recomputed=recomputed)
+            with torch.no_grad():
+                self.count += known_count(count)
+            return loss
+        return x
 
 
 def known_count(count: Tensor | float) -> Tensor | float:
@@ -156,6 +154,31 @@ def passed_on(output: Tensor) -> Tensor:
     if output.requires_grad:
         output.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
     return output
+
+
+def run_once(run: Callable[[Tensor], Tensor], x: Tensor, *, recomputed: bool) -> Tensor:
+    """Output of a layer, which keeps what its backward pass needs, or is run again."""
+    if not recomputed:
+        return run(x)
+    y: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+    return y
+
+
+def run_last(
+    run: Callable[[Tensor], Tensor],
+    loss: Loss,
+    x: Tensor,
+    targets: Tensor,
+    *,
+    recomputed: bool,
+) -> SumAndCount:
+    """Loss behind the last layer and what it counts; in pieces if it may be.
+
+    Only where the layer recomputes: each piece is computed twice.
+    """
+    if recomputed and isinstance(loss, TokenLoss):
+        return loss_in_pieces(run, loss, x, targets)
+    return loss_alone(loss, run_once(run, x, recomputed=recomputed), targets)
 
 
 def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
