@@ -67,7 +67,7 @@ class InPieces(torch.autograd.Function):
         ctx.save_for_backward(x, targets)
         made = [
             loss.loss(run(piece), wanted)
-            for piece, wanted in pieces(loss.tokens_at_once, x, targets)
+            for piece, wanted in pieces(loss.tokens_at_once, x.detach(), targets)
         ]
         total = torch.stack([one for one, _ in made]).sum()
         counts = [count for _, count in made]
