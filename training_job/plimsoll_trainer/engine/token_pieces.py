@@ -65,13 +65,11 @@ class InPieces(torch.autograd.Function):
         del anchor
         ctx.run, ctx.loss = run, loss
         ctx.save_for_backward(x, targets)
-        made = [
-            loss.loss(run(piece), wanted)
-            for piece, wanted in pieces(loss.tokens_at_once, x.detach(), targets)
-        ]
-        total = torch.stack([one for one, _ in made]).sum()
-        counts = [count for _, count in made]
-        count = sum(counts[1:], start=counts[0])
+        total: Any = 0
+        count: Any = 0
+        for piece, wanted in pieces(loss.tokens_at_once, x.detach(), targets):
+            one, part = loss.loss(run(piece), wanted)
+            total, count = total + one, count + part
         if isinstance(count, Tensor):
             ctx.mark_non_differentiable(count)
         return total, count
@@ -94,10 +92,10 @@ class InPieces(torch.autograd.Function):
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Whether random numbers are drawn."""
+    """Whether random numbers may be drawn."""
 
     operator = ""
-    """The last one that drew."""
+    """The last one that may draw, as dropout does and attention may."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -153,8 +151,8 @@ def check_pieces(
         )
     if draws.operator:
         raise WorkloadError(
-            f"layer {name!r} or its loss draws random numbers ({draws.operator}), "
-            f"which pieces would draw otherwise than the whole: {remedy}"
+            f"layer {name!r} or its loss runs {draws.operator}, which may draw random "
+            f"numbers, and pieces would draw others than the whole: {remedy}"
         )
     if not isinstance(found, tuple):
         raise WorkloadError(
