@@ -196,18 +196,15 @@ def probe_gpt(
 
 def test_pieces_take_as_much_of_one_sample_as_of_many() -> None:
     """Outputs of a piece, and besides them no more than the gradient of the input."""
-    place, found = (DEPTH + 1, True), []
-    for size in (1, 4):
-        shapes = boundaries_of(a_gpt(), size)
-        with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
-            found.append(probe_gpt("fp32", place, shapes, bench))
-    one, four = found
+    place, shapes = (DEPTH + 1, True), [boundaries_of(a_gpt(), b) for b in (1, 4)]
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        one, four = (probe_gpt("fp32", place, each, bench) for each in shapes)
     assert one.saved_bytes == four.saved_bytes == 0
     assert one.keeps_input
     assert one.forward_transient_bytes == four.forward_transient_bytes
     assert one.forward_transient_bytes < SEQUENCE * VOCABULARY * FLOAT
     more_bytes = four.backward_transient_bytes - one.backward_transient_bytes
-    assert more_bytes == 3 * SEQUENCE * shapes.between[-2].shape[-1] * FLOAT
+    assert more_bytes == 3 * shapes[0].between[-2].nbytes
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

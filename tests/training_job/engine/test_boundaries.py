@@ -216,7 +216,7 @@ BAD = [
         r"trained: layer 'layer\.1' gives an output .* though what 'layer\.0' gives it",
     ),
     (
-        a_gpt(loss=TokenLoss(next_token_loss)),
+        a_gpt(loss=TokenLoss(next_token_loss)),  # type: ignore[arg-type]
         r"in TokenLoss\(next_token_loss, \.\.\.\) gives no sum and count, and means",
     ),
     (

@@ -48,10 +48,9 @@ def loss_in_pieces(
 def pieces(num_tokens: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield views of so many tokens of one sample of each tensor, the last one less."""
     for sample in range(len(tensors[0])):
-        of_sample = [tensor[sample : sample + 1] for tensor in tensors]
-        yield from zip(
-            *(one.split(num_tokens, dim=1) for one in of_sample), strict=True
-        )
+        for first in range(0, tensors[0].shape[1], num_tokens):
+            tokens = slice(first, first + num_tokens)
+            yield tuple(tensor[sample : sample + 1, tokens] for tensor in tensors)
 
 
 class InPieces(torch.autograd.Function):
