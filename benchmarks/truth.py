@@ -1,6 +1,6 @@
 """How well peaks and step times are predicted: formula, replay and upper bound.
 
-Ten models times seventeen plans, and six for each tensor degree of models that can be
+Ten models times nineteen plans, and six for each tensor degree of models that can be
 split, each run twice by 1 to 8 real gloo processes; see `support.truth_run`. Figures
 are over all ranks of all plans.
 """

@@ -28,6 +28,7 @@ def workload(  # noqa: PLR0913 - the arguments of a manifest
     mlp_width: int = 352,
     vocabulary: int = 256,
     sequence_length: int = 128,
+    tied: bool = False,
     precision: str = "fp32",
     gradient_precision: str = "fp32",
 ) -> Workload:
@@ -41,6 +42,7 @@ def workload(  # noqa: PLR0913 - the arguments of a manifest
         mlp_width: inside the feed-forward part.
         vocabulary: number of tokens, 256 at least.
         sequence_length: tokens in a sample.
+        tied: whether the head has the weights of the embedding.
         precision: fp32 or bf16.
         gradient_precision: in which gradients are added up, fp32 or bf16.
     """
@@ -53,12 +55,34 @@ def workload(  # noqa: PLR0913 - the arguments of a manifest
         intermediate_size=mlp_width,
         max_position_embeddings=sequence_length,
         rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+        tie_word_embeddings=tied,
     )
     return causal_lm(
         config,
         sequence_length=sequence_length,
         precision=Precision(precision),
         gradient_precision=Precision(gradient_precision),
+    )
+
+
+def llama_1b(
+    *,
+    sequence_length: int = 4096,
+    precision: str = "bf16",
+    gradient_precision: str = "fp32",
+) -> Workload:
+    """Build the shape of Llama 3.2 with 1.2 billion parameters."""
+    return workload(
+        depth=16,
+        width=2048,
+        heads=32,
+        key_value_heads=8,
+        mlp_width=8192,
+        vocabulary=128256,
+        sequence_length=sequence_length,
+        tied=True,
+        precision=precision,
+        gradient_precision=gradient_precision,
     )
 
 

@@ -19,6 +19,8 @@ GLOBAL_BATCH = 16
 MOST_RANKS = 8
 SEQUENCE = 128
 """Tokens, or points, of a sample: so many that a pass is work and not only overhead."""
+TOKENS_AT_ONCE = 24
+"""In a head that recomputes: a few pieces of each sample, the last one smaller."""
 LLAMA_LIKE = {
     "vocab_size": 256,
     "num_hidden_layers": 6,
@@ -77,7 +79,10 @@ def language_model(name: str) -> Workload:
     """Build a language model of small width."""
     precision = Precision.BF16 if name.endswith("bf16") else Precision.FP32
     return causal_lm(
-        CONFIGURATIONS[name], sequence_length=SEQUENCE, precision=precision
+        CONFIGURATIONS[name],
+        sequence_length=SEQUENCE,
+        precision=precision,
+        tokens_at_once=TOKENS_AT_ONCE,
     )
 
 
@@ -181,7 +186,8 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
 
     Then those whose replicas divide the optimizer state, whose stages hold fewer
     micro-batches in flight than the schedule lets them, and both; and those whose
-    optimizer is on the host, alone and with the others.
+    optimizer is on the host, alone and with the others; and those whose last layer
+    recomputes, in pieces with its loss where it can.
     """
     inner = tuple(range(1, num_layers - 1))
     half, last = num_layers // 2, num_layers - 1
@@ -208,6 +214,8 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     yield Arrangement(cuts=(0, half), homes=(host, host))
     yield replace(divided, homes=(host,))
     yield replace(capped, micro_batch=1, recomputed=inner, homes=(host,) * 4)
+    yield Arrangement(cuts=(0,), recomputed=(last,))
+    yield Arrangement(cuts=(0, half), replicas=2, recomputed=(*inner, last))
 
 
 def split_arrangements(num_layers: int, parts: int) -> Iterator[Arrangement]:

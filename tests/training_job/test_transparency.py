@@ -31,7 +31,7 @@ from plimsoll_trainer.engine.stage import StageSlice, build_layer, loss_alone
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.workload import Tie, Workload
+from plimsoll_trainer.workload import Tie, TokenLoss, Workload
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt, a_turning, some_tokens, sum_of_tokens
 
@@ -254,6 +254,22 @@ KINDS = {
         workload=(("precision", Precision.BF16), ("ties", (EMBEDDING, QKVS))),
     ),
 }
+SOME_COUNT = (("loss", sum_of_tokens), ("batch", some_tokens))
+IN_PIECES = (("loss", TokenLoss(sum_of_tokens, 5)), ("batch", some_tokens))
+KINDS |= {
+    "last layer and loss in pieces": Kind(
+        cuts=(0, 2, 5),
+        replicas=2,
+        recomputed=frozenset((1, 3, 4)),
+        workload=(*IN_PIECES, ("ties", (EMBEDDING, LAST_NORMS))),
+    ),
+    "in pieces, in bf16": Kind(
+        cuts=(0, 5),
+        recomputed=frozenset((4,)),
+        tolerances=BF16,
+        workload=(*IN_PIECES, ("precision", Precision.BF16)),
+    ),
+}
 DIVIDED_KINDS = {
     "divided replicas": Kind(cuts=(0, 5), replicas=2, divided=frozenset((0,))),
     "four divided replicas": Kind(
@@ -342,7 +358,6 @@ def relative(left: Tensor, right: Tensor) -> float:
     return float((left - right).norm() / right.norm().clamp_min(1e-12))
 
 
-SOME_COUNT = (("loss", sum_of_tokens), ("batch", some_tokens))
 SPREADS = [
     *(Kind(cuts=(0, 5), micro_batch=b, workload=SOME_COUNT) for b in (8, 4, 2, 1)),
     Kind(cuts=(0, 5), replicas=2, micro_batch=4, workload=SOME_COUNT),

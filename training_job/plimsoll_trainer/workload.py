@@ -30,7 +30,48 @@ are. Both scalars; over a step it is the sum of all sums over the sum of all cou
 Loss = Callable[[Tensor, Tensor], Tensor | SumAndCount]
 """(output of the last layer, targets) -> mean loss over the samples, a scalar; or sum
 and count, where samples do not count alike: a mean of means would then depend on which
-samples share a micro-batch."""
+samples share a micro-batch. See `TokenLoss` for one that need not see all at once."""
+TOKENS_AT_ONCE = 512
+"""Enough for products of matrices to fill a device; logits of 128k words in fp32 are
+250 MiB, and three of them are alive at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """A loss that judges each token alone, so that it may be taken piece by piece.
+
+    Where a plan recomputes the last layer, that layer and the loss run on a few tokens
+    at a time, forward and backward, and the whole output, such as the logits of all
+    tokens, is never there. The layer must turn each token into its output alone,
+    without random numbers; input and targets are [samples, tokens, ...].
+
+    Raises:
+        WorkloadError: a piece has no token.
+    """
+
+    loss: Callable[[Tensor, Tensor], SumAndCount]
+    """(output, targets) -> sum and count, of any number of samples and tokens."""
+    tokens_at_once: int = TOKENS_AT_ONCE
+    """Of one sample, at most: fewer take less memory and more time."""
+
+    def __post_init__(self) -> None:
+        """Refuse pieces of nothing."""
+        if self.tokens_at_once < 1:
+            raise WorkloadError(
+                f"tokens_at_once {self.tokens_at_once} is below 1: give how many "
+                "tokens the last layer and the loss take at a time, such as 512"
+            )
+
+    def __call__(self, output: Tensor, targets: Tensor) -> SumAndCount:
+        """Loss of the whole output."""
+        return self.loss(output, targets)
+
+    @property
+    def name(self) -> str:
+        """Name of the loss in a message."""
+        return str(getattr(self.loss, "__name__", type(self.loss).__name__))
+
+
 Parallelize = Callable[[nn.Module, DeviceMesh], None]
 """(module, ranks that share it) -> None; see `Layer.parallelize`."""
 MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]

@@ -2,7 +2,8 @@
 
 In: a built layer in its place. Out: what makes it depend, by name. Called by the prober
 for every kind of layer. What such a layer trains changes with the micro-batch, which a
-person fixes or leaves to the search in words (`BatchStatistics`).
+person fixes or leaves to the search in words (`BatchStatistics`). Likewise tokens of a
+sample, which a last layer must not mix where its loss is taken in pieces (`TokenLoss`).
 
 Found in two ways: modules that are made for it, and, where tensors have data, by
 trying: another second sample must leave the first one's output as it was. A trace has
@@ -72,6 +73,24 @@ def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
             raise
         return False
     return differs(before, after) and not differs(before, again)
+
+
+@torch.no_grad()
+def mixes_tokens(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
+    """Whether the last token's output changes if the layer is given that token alone.
+
+    A layer that does not run on numbers of the trial cannot be tried, which is no
+    error.
+    """
+    run = forward_of(layer, replace(where, recomputed=False), bench.device)
+    x = make_input(where, bench.device).detach()[:1]
+    try:
+        among, alone = run(x)[:, -1:].float(), run(x[:, -1:]).float()
+    except Exception as error:  # the user's code may raise anything
+        if is_out_of_memory(error):
+            raise
+        return False
+    return differs(among, alone)
 
 
 def put_buffers(layer: nn.Module, values: Mapping[str, Tensor]) -> None:

@@ -26,14 +26,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils.checkpoint import checkpoint
 
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import TensorSpec
-from plimsoll_trainer.engine.stage import loss_alone, passed_on, run_layer
+from plimsoll_trainer.engine.stage import passed_on, run_last, run_layer, run_once
 from plimsoll_trainer.torch_internals import storage_of
-from plimsoll_trainer.workload import Loss
+from plimsoll_trainer.workload import Loss, SumAndCount
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -90,9 +89,17 @@ class Outgoing(torch.autograd.Function):
 def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forward:
     """The pass that a stage would run for this layer."""
     run: Forward = partial(run_layer, layer, device, 0)
-    if case.recomputed:
-        return partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
-    return run
+    return partial(run_once, run, recomputed=case.recomputed)
+
+
+def loss_of(
+    layer: nn.Module, case: LayerCase, device: torch.device
+) -> Callable[[Tensor, Tensor], SumAndCount] | None:
+    """The pass that ends the chain; None where another layer follows."""
+    if case.loss is None:
+        return None
+    run: Forward = partial(run_layer, layer, device, 0)
+    return partial(run_last, run, case.loss, recomputed=case.recomputed)
 
 
 class MicroBatch:
@@ -101,7 +108,7 @@ class MicroBatch:
     def __init__(self, layer: nn.Module, case: LayerCase, device: torch.device) -> None:
         """Make what enters the layer; nothing is computed yet."""
         self._run = forward_of(layer, case, device)
-        self._loss = case.loss
+        self._loss = loss_of(layer, case, device)
         self._is_inside = case.is_inside
         self._device = device
         targets = case.targets
@@ -114,12 +121,10 @@ class MicroBatch:
 
     def forward(self) -> None:
         """Run forward, with the loss or the copy that the next layer receives."""
-        y = self._run(self.x)
         if self._loss is not None and self._targets is not None:
-            y, _ = loss_alone(self._loss, y, self._targets)
+            self.y, _ = self._loss(self.x, self._targets)
         else:
-            y = passed_on(y)
-        self.y = y
+            self.y = passed_on(self._run(self.x))
 
     def release_output(self) -> None:
         """Let go of what came out, as the schedule does.

@@ -35,7 +35,7 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
 from plimsoll_profiler.counting.work_counter import Work, count_work
-from plimsoll_profiler.probing.batch_statistics import batch_statistics
+from plimsoll_profiler.probing.batch_statistics import batch_statistics, mixes_tokens
 from plimsoll_profiler.probing.cases import cases_of
 from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.host_steps import HostSteps
@@ -69,7 +69,12 @@ from plimsoll_trainer.torch_internals import NEEDS_NUMBERS
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of
-from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
+from plimsoll_trainer.workload import (
+    TokenLoss,
+    Workload,
+    optimizer_mode,
+    sample_optimizer,
+)
 
 
 def main() -> int:
@@ -201,6 +206,8 @@ class Prober:
             ways.append(replace(where, recomputed=True))
         is_split = mesh is not None
         found = [probe_passes(layer, way, bench, is_split=is_split) for way in ways]
+        if bench.is_real and not is_split:
+            self.check_tokens(layer, case.layer, where, bench)
         if bench.is_real:
             copies = partial(self.copies_of, request.case, state, bench, mesh)
             timed = time_ways(layer, copies, ways, bench)
@@ -218,6 +225,22 @@ class Prober:
             recomputed=found[1] if case.recomputable else None,
             batch_statistics=tuple(batch_statistics(layer, where, bench)),
         )
+
+    def check_tokens(
+        self, layer: nn.Module, index: int, where: LayerCase, bench: Bench
+    ) -> None:
+        """Refuse a loss in pieces behind a layer that mixes tokens.
+
+        Raises:
+            WorkloadError: see above.
+        """
+        if isinstance(where.loss, TokenLoss) and mixes_tokens(layer, where, bench):
+            raise WorkloadError(
+                f"layer {self.workload.layers[index].name!r} gives a token another "
+                "output alone than among others, so its loss cannot be taken in "
+                f"pieces: give the loss itself in place of TokenLoss("
+                f"{where.loss.name}, ...)"
+            )
 
     def copies_of(
         self, kind: int, state: LayerState, bench: Bench, mesh: DeviceMesh | None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,9 +20,14 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.batch_statistics import FOUND_BY_TRYING, batch_statistics
 from plimsoll_profiler.probing.layer_probe import LayerCase
+from plimsoll_profiler.probing.messages import ProbeRequest
+from plimsoll_profiler.probing.prober import Prober
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.workload import Layer, TokenLoss
 from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device
+from tests.support.workloads import VOCABULARY, a_gpt, sum_of_tokens
 
 FORM = TensorSpec((4, 6, 8), torch.float32)
 
@@ -160,6 +167,43 @@ def found_of_inputs() -> dict[str, list[str]]:
             )
             for name, (layer, dtype) in tried.items()
         }
+
+
+class Sums(nn.Module):
+    """Adds up tokens so far."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, t, width] -> [b, t, width]."""
+        return x.cumsum(1)
+
+
+def a_head(*, mixes: bool) -> nn.Module:
+    """Build a last layer whose tokens see one another, or do not."""
+    first = Sums() if mixes else nn.LayerNorm(16)
+    return nn.Sequential(first, nn.Linear(16, VOCABULARY))
+
+
+def refusals() -> list[str]:
+    """Probe both last layers with a loss in pieces; runs as an emulated device."""
+    messages = []
+    for mixes in (False, True):
+        made = a_gpt(depth=1, width=16, tied=False, loss=TokenLoss(sum_of_tokens, 5))
+        head = Layer(name="head", factory=partial(a_head, mixes=mixes), kind="head")
+        prober = Prober(replace(made, layers=(*made.layers[:-1], head)), [2])
+        request = ProbeRequest(case=len(prober.cases) - 1, micro_batch=2)
+        try:
+            with open_bench(DeviceKind.EMULATED, Source.MEASURED) as bench:
+                prober.probe(request, bench)
+        except WorkloadError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_a_last_layer_that_mixes_tokens_is_not_cut() -> None:
+    """Where tensors have data; one that does not mix them is."""
+    [message] = run_on_device(refusals)
+    assert message.startswith("layer 'head' gives a token another output alone than")
+    assert message.endswith("the loss itself in place of TokenLoss(sum_of_tokens, ...)")
 
 
 def test_what_cannot_be_tried_is_no_error() -> None:

@@ -20,8 +20,9 @@ from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec, boundaries_of
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.stage import build_layer
+from plimsoll_trainer.workload import TokenLoss
 from tests.support.ranks import run_ranks
-from tests.support.workloads import a_gpt
+from tests.support.workloads import SEQUENCE, VOCABULARY, a_gpt, sum_of_tokens
 
 FLOAT = 4
 B, N, M = 3, 8, 16
@@ -177,8 +178,8 @@ PLACES = [
 def probe_gpt(
     precision: str, place: tuple[int, bool], shapes: Boundaries, bench: Bench
 ) -> Activations:
-    """Probe one layer of a GPT."""
-    workload = a_gpt(depth=DEPTH, precision=precision)
+    """Probe one layer of a GPT; the last one with its loss, in pieces if it can."""
+    workload = a_gpt(depth=DEPTH, precision=precision, loss=TokenLoss(sum_of_tokens, 9))
     index, again = place
     is_last = index == DEPTH + 1
     layer = build_layer(workload, index, bench.device)
@@ -191,6 +192,19 @@ def probe_gpt(
         recomputed=again,
     )
     return probe_activations(layer, case, bench)
+
+
+def test_pieces_take_as_much_of_one_sample_as_of_many() -> None:
+    """Outputs of a piece, and besides them no more than the gradient of the input."""
+    place, shapes = (DEPTH + 1, True), [boundaries_of(a_gpt(), b) for b in (1, 4)]
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        one, four = (probe_gpt("fp32", place, each, bench) for each in shapes)
+    assert one.saved_bytes == four.saved_bytes == 0
+    assert one.keeps_input
+    assert one.forward_transient_bytes == four.forward_transient_bytes
+    assert one.forward_transient_bytes < SEQUENCE * VOCABULARY * FLOAT
+    more_bytes = four.backward_transient_bytes - one.backward_transient_bytes
+    assert more_bytes == 3 * shapes[0].between[-2].nbytes
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -7,6 +7,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from plimsoll_trainer.engine.stage import (
     StageSlice,
     build_layer,
     build_stage,
+    run_last,
 )
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import FakeTensorMode
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.workload import TokenLoss, Workload
 
 CPU = torch.device("cpu")
 SEQUENCE = 24
@@ -182,6 +184,7 @@ def a_chain(family: str, *, precision: Precision = Precision.FP32) -> Workload:
         a_config(family),
         sequence_length=SEQUENCE,
         precision=precision,
+        tokens_at_once=7,
         seed=3,
     )
 
@@ -259,6 +262,29 @@ def test_a_chain_computes_what_its_model_does(family: str) -> None:
             assert apart(own.grad, other.grad) <= 1e-6
 
 
+@pytest.mark.parametrize("family", ["gpt2", "gemma3_text", "granite", "opt, projected"])
+def test_a_head_and_its_loss_take_a_few_tokens_at_a_time(family: str) -> None:
+    """Sum, count and gradients equal those of all logits, capped and scaled ones."""
+    workload = a_chain(family)
+    assert isinstance(workload.loss, TokenLoss)
+    last = len(workload.layers) - 1
+    shapes, found = boundaries_of(workload, 3), []
+    values = torch.randn(shapes.between[last].shape)
+    targets = workload.batch(0, 0, 3)[1].index_fill(1, torch.arange(9), -100)
+    for in_pieces in (False, True):
+        head, x = build_layer(workload, last, CPU), values.clone().requires_grad_()
+        loss = run_last(head, workload.loss, x, targets, recomputed=in_pieces)
+        torch.autograd.backward(loss[0])
+        found.append([*loss, x.grad, *(p.grad for p in head.parameters())])
+    for in_all, in_pieces in zip(*found, strict=True):
+        assert apart(in_pieces, in_all) <= 1e-6
+
+
+def test_a_head_that_takes_no_fewer_tokens_is_run_whole() -> None:
+    """That of GPT-J looks at how many tokens were embedded."""
+    assert a_chain("gptj").loss is next_token_loss
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma3_text"])
 def test_a_chain_in_bf16_computes_what_its_model_does(family: str) -> None:
     """The types inside are the model's own: tables in fp32, activations in bf16."""
@@ -289,9 +315,13 @@ def test_dropout_is_that_of_the_model() -> None:
 
 
 def test_recomputing_all_layers_changes_nothing() -> None:
-    """Ends of the chain run twice as well as blocks do, dropout on."""
+    """Ends of the chain run twice as well as blocks do, dropout on.
+
+    To the bit, where the loss takes all tokens at once.
+    """
     config = a_config("gpt2", embd_pdrop=0.2, attn_pdrop=0.2, resid_pdrop=0.2)
-    workload = causal_lm(config, sequence_length=SEQUENCE)
+    made = causal_lm(config, sequence_length=SEQUENCE)
+    workload = replace(made, loss=next_token_loss)
     batch = workload.batch(0, 0, 2)
     stored, twice = whole(workload), whole(workload, frozenset(range(5)))
     losses = [stage(*batch) for stage in (stored, twice)]

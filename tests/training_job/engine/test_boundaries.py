@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.engine.batches import check_samples
 from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.workload import AdamW, Layer, Workload
+from plimsoll_trainer.workload import AdamW, Layer, SumAndCount, TokenLoss, Workload
 from tests.support.jobs import Job, texts
 from tests.support.workloads import SEQUENCE, VOCABULARY, a_gpt, next_token_loss, tokens
 
@@ -74,6 +75,26 @@ def impossible() -> nn.Module:
 def once_so_once_so(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Make other samples at every call."""
     return tokens(step + next(CALLS), first, count)
+
+
+class Embedded(nn.Embedding):
+    """Vectors of tokens."""
+
+    def __init__(self) -> None:
+        """Build a small table."""
+        super().__init__(VOCABULARY, 8)
+
+
+def sum_of_all(output: Tensor, targets: Tensor) -> SumAndCount:
+    """Sum of everything, over the number of targets."""
+    return output.sum(), targets.numel()
+
+
+def in_pieces(*factories: Any) -> Workload:
+    """Build a chain whose loss is taken in pieces, on tokens unless it is one layer."""
+    made = chain(*factories)
+    batch = made.batch if len(factories) == 1 else tokens
+    return replace(made, batch=batch, loss=TokenLoss(sum_of_all))
 
 
 def chain(*factories: Any) -> Workload:
@@ -194,6 +215,26 @@ BAD = [
         chain(linear, Detaching),
         r"trained: layer 'layer\.1' gives an output .* though what 'layer\.0' gives it",
     ),
+    (
+        a_gpt(loss=TokenLoss(next_token_loss)),  # type: ignore[arg-type]
+        r"in TokenLoss\(next_token_loss, \.\.\.\) gives no sum and count, and means",
+    ),
+    (
+        in_pieces(linear),
+        r"samples and tokens .* layer 'layer\.0' takes \[2, 4\] and the targets",
+    ),
+    (
+        in_pieces(Embedded, partial(nn.Flatten, 0, 1)),
+        r"'layer\.1' turns 31 of 32 tokens into \[31, 8\], but one output for each",
+    ),
+    (
+        in_pieces(Embedded, partial(nn.LayerNorm, (SEQUENCE, 8))),
+        r"layer 'layer\.1' or its loss fails on 31 of 32 tokens: RuntimeError",
+    ),
+    (
+        in_pieces(Embedded, partial(nn.Dropout, 0.1)),
+        r"'layer\.1' or its loss runs aten\.bernoulli.*may draw .*: give the loss",
+    ),
 ]
 
 
@@ -204,6 +245,12 @@ def test_what_breaks_the_contract_is_named(workload: Workload, message: str) -> 
         boundaries_of(workload, 2)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
+
+
+def test_a_piece_has_a_token() -> None:
+    """A number below 1 is refused where it is written."""
+    with pytest.raises(WorkloadError, match="tokens_at_once 0 is below 1: give how"):
+        TokenLoss(sum_of_all, 0)
 
 
 def seeded_by_first(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:

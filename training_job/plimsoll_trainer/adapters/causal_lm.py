@@ -10,7 +10,9 @@ built alone, with the model's own initialisation (`model_parts`).
 
 The loss is the cross entropy of the next token, over all targets that are not -100 as
 `transformers` has it. What a model adds to it, such as the balance of experts, is left
-out.
+out. Where the head recomputes, head and loss take a few tokens at a time, so that the
+logits of all tokens are never there; a model whose head mixes tokens is found by trying
+(`causality`), and its head is run whole.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters import sequential
-from plimsoll_trainer.adapters.causality import check_causal
+from plimsoll_trainer.adapters.causality import check_causal, takes_tokens_apart
 from plimsoll_trainer.adapters.dissection import dissect
 from plimsoll_trainer.adapters.model_anatomy import Anatomy, Slot
 from plimsoll_trainer.adapters.model_copies import (
@@ -49,12 +51,15 @@ from plimsoll_trainer.adapters.trees import leaves_of
 from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.workload import (
     DTYPES,
+    TOKENS_AT_ONCE,
     AdamW,
     Layer,
+    Loss,
     MakeBatch,
     MakeOptimizer,
     SumAndCount,
     Tie,
+    TokenLoss,
     Workload,
 )
 
@@ -63,6 +68,8 @@ HEAD = "head"
 BYTE_VALUES = 256
 IGNORED = -100
 """A target that does not count, such as padding or a prompt."""
+MOST_PIECES = 64
+"""Of a sample by default: each takes time in a trace."""
 LONGEST_REASON = 200
 """Letters; `transformers` may list all that it knows."""
 ALIKE = 0.8
@@ -78,6 +85,7 @@ def causal_lm(
     batch: MakeBatch | None = None,
     optimizer: MakeOptimizer | None = None,
     precision: Precision = Precision.FP32,
+    tokens_at_once: int | None = None,
     **fields: Any,
 ) -> Workload:
     """Build a workload that trains a model from fresh weights.
@@ -90,6 +98,8 @@ def causal_lm(
             library's own text.
         optimizer: default `AdamW()`.
         precision: of parameters and activations.
+        tokens_at_once: that head and loss take where the head recomputes, at most.
+            Default: 512, or a 64th of a longer sample.
         fields: the other fields of `Workload`.
 
     Raises:
@@ -114,9 +124,13 @@ def causal_lm(
     kinds = {layer.kind for layer in layers}
     blocks = [at for at in range(len(anatomy.blocks)) if block_name(at) in kinds]
     check_causal(anatomies[torch.float32], blocks)
+    loss: Loss = next_token_loss
+    if takes_tokens_apart(anatomies[torch.float32]):
+        by_default = max(TOKENS_AT_ONCE, sequence_length // MOST_PIECES)
+        loss = TokenLoss(next_token_loss, tokens_at_once or by_default)
     return Workload(
         layers=layers,
-        loss=next_token_loss,
+        loss=loss,
         batch=batch,
         optimizer=optimizer or AdamW(),
         precision=precision,

@@ -1,4 +1,4 @@
-"""Whether a language model predicts the next token without looking at it.
+"""Which tokens a language model looks at: not at later ones, and its head at one.
 
 In: an `Anatomy`. Bidirectional encoders are language models of `transformers` too, and
 as they are configured by default every token sees all others: the loss then falls to
@@ -7,6 +7,7 @@ random activations: does what comes out at earlier places change with the last o
 
 A block's linear maps work on each place alone, whatever their weights. `Picking` stands
 in for them, so a block of billions of parameters is asked as cheaply as a small one.
+The head is asked likewise whether it may take a few tokens at a time (`TokenLoss`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from plimsoll_trainer.adapters.dissection import (
 )
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.model_copies import (
+    build_head,
     copied_module,
     shared_configs,
     start,
@@ -86,23 +88,49 @@ def sees_later(anatomy: Anatomy, place: int, shape: torch.Size) -> bool:
     return bool(change > CHANGE * before.abs().max())
 
 
+@torch.no_grad()
+def takes_tokens_apart(anatomy: Anatomy) -> bool:
+    """Whether the head of a model in fp32 gives each token's logits from it alone.
+
+    False as well for a head that cannot be tried.
+    """
+    few = anatomy_of(anatomy.model, anatomy.spine, LENGTH)
+    organs = [few.organs[path] for path in few.after]
+    if sum(num_kept(organ) for organ in organs) > LARGEST:
+        return False
+    thin = {id(m): Picking(m) for one in organs for m in linears_in(one)}
+    [call, *_] = watch(anatomy.model, anatomy.spine, LENGTH, 1).calls
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            head = build_head(few, thin)
+            x = torch.randn(hidden_of(*call).shape, dtype=torch.float32)
+            whole = head(x)
+            apart = torch.cat(
+                [head(piece) for piece in torch.split(x, LENGTH - 1, 1)], 1
+            )
+        except Exception:  # noqa: BLE001 - their code, in a form it was not made for
+            return False
+    if whole.shape != apart.shape:
+        return False
+    return bool((whole - apart).abs().max() <= CHANGE * whole.abs().max())
+
+
+def linears_in(module: nn.Module) -> list[nn.Linear]:
+    """Linear maps of a module, itself included."""
+    return [one for one in module.modules() if isinstance(one, nn.Linear)]
+
+
 def num_kept(block: nn.Module) -> int:
     """Number of a block's parameters outside of linear maps."""
-    linear = {
-        id(p)
-        for module in block.modules()
-        if isinstance(module, nn.Linear)
-        for p in module.parameters(recurse=False)
-    }
+    linear = {id(p) for one in linears_in(block) for p in one.parameters(recurse=False)}
     return sum(p.numel() for p in block.parameters() if id(p) not in linear)
 
 
 def thin_block(anatomy: Anatomy, place: int) -> Block:
     """Build a block as the model starts it, without its linear maps."""
     original, memo = anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
-    for module in original.modules():
-        if isinstance(module, nn.Linear):
-            memo[id(module)] = Picking(module)
+    memo |= {id(linear): Picking(linear) for linear in linears_in(original)}
     copied = copied_module(original, memo)
     start(copied, anatomy.owner_of_blocks)
     return with_constants(copied, anatomy, place).eval()

@@ -10,7 +10,7 @@ that the layer does not keep.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -38,6 +38,7 @@ from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import num_writes
 
+NOTHING: Mapping[int, nn.Module] = {}
 NO_MASK = "no_attention_here"
 """A kind of attention that `transformers` has no mask for, so that it makes none."""
 
@@ -50,10 +51,11 @@ def build_embedding(anatomy: Anatomy) -> Embedding:
     return Embedding(model, gate, anatomy.calls[0])
 
 
-def build_head(anatomy: Anatomy) -> Head:
-    """Build the last layer."""
+def build_head(anatomy: Anatomy, replaced: Mapping[int, nn.Module] = NOTHING) -> Head:
+    """Build the last layer; by identity, some of its modules are replaced by others."""
     gate = Gate()
-    return Head(emptied(anatomy, gate, anatomy.after, masks=False), gate)
+    model = emptied(anatomy, gate, anatomy.after, masks=False, replaced=replaced)
+    return Head(model, gate)
 
 
 def build_block(anatomy: Anatomy, place: int) -> Block:
@@ -103,7 +105,12 @@ def own(tensor: Tensor) -> Tensor:
 
 
 def emptied(
-    anatomy: Anatomy, gate: Gate, kept: Collection[str], *, masks: bool
+    anatomy: Anatomy,
+    gate: Gate,
+    kept: Collection[str],
+    *,
+    masks: bool,
+    replaced: Mapping[int, nn.Module] = NOTHING,
 ) -> PreTrainedModel:
     """A copy of the model with some organs only, and with doorways for blocks.
 
@@ -111,7 +118,7 @@ def emptied(
     pass makes no attention masks.
     """
     model = anatomy.model
-    memo = shared_configs(model, masks=masks)
+    memo = {**shared_configs(model, masks=masks), **replaced}
     for place, block in enumerate(anatomy.blocks):
         memo[id(block)] = Doorway(anatomy, gate, place)
     for path, organ in anatomy.organs.items():

@@ -13,6 +13,7 @@ order:
     tensor_sums         by which ranks see whether they hold the same
     collectives         exchange of slices, in place
     gathered_layers     layers that are whole while they are at work alone
+    token_pieces        the last layer and its loss, a few tokens at a time
     stage               the layers of one rank
     boundaries          what passes between them
     host_bytes          what optimizers on the host will take there

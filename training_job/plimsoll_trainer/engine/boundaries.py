@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.engine.batches import DEBUG, first_batch
 from plimsoll_trainer.engine.stage import Received, build_layer, passed_on
+from plimsoll_trainer.engine.token_pieces import check_pieces
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.torch_internals import (
@@ -25,7 +26,7 @@ from plimsoll_trainer.torch_internals import (
     num_writes,
     storage_of,
 )
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.workload import TokenLoss, Workload
 
 CPU = torch.device("cpu")
 
@@ -105,6 +106,7 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
             trains = known[place].trains
         check_trains(workload, passed)
         check_loss(workload, between[-1], TensorSpec.of(targets))
+        check_token_loss(workload, between[-2], TensorSpec.of(targets))
         check_overwritten(workload, between, passed)
     return Boundaries(
         between=tuple(between),
@@ -317,6 +319,20 @@ def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> N
             "nothing would be trained: the loss needs no gradient, though the output "
             "that it is made from does; let it detach nothing"
         )
+
+
+def check_token_loss(
+    workload: Workload, incoming: TensorSpec, targets: TensorSpec
+) -> None:
+    """Refuse a `TokenLoss` behind a layer that does not take tokens apart.
+
+    Raises:
+        WorkloadError: see `check_pieces`.
+    """
+    if isinstance(workload.loss, TokenLoss):
+        last = build_layer(workload, len(workload.layers) - 1, CPU)
+        name, x = workload.layers[-1].name, incoming.empty(CPU)
+        check_pieces(name, last, workload.loss, x, targets.empty(CPU))
 
 
 def parted(found: object) -> tuple[object, Tensor | float]:

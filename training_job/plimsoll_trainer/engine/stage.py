@@ -18,7 +18,7 @@ it, so the profile counts it and every plan computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,9 +38,10 @@ from plimsoll_trainer.engine.gathered_layers import (
 )
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
 from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
+from plimsoll_trainer.engine.token_pieces import loss_in_pieces
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
-from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
+from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, TokenLoss, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,34 +136,25 @@ class StageModule(nn.Module):
             gathered = self.gathered.get(name)
             let_pass(x, before, gathered)
             with nullcontext() if gathered is None else gathered.whole():
-                x = self._run(int(name), layer, x)
-                if self._loss is not None and name == self._last:
-                    x = self._add_loss(self._loss, x, targets)
-                else:
-                    x = passed_on(x)
+                x = self._run(name, layer, x, targets)
             before = gathered
         let_pass(x, before, None)
         return x
 
-    def _run(self, index: int, layer: nn.Module, x: Tensor) -> Tensor:
-        """Run one layer, which may recompute."""
+    def _run(
+        self, name: str, layer: nn.Module, x: Tensor, targets: Tensor | None
+    ) -> Tensor:
+        """Run one layer, which may recompute; the last one with the loss."""
+        index = int(name)
         key = random_key(self._seed, self.step, self.first_sample, index)
         run = partial(run_layer, layer, self._device, key)
-        if index in self._recomputed:
-            y: Tensor = checkpoint(
-                run, x, use_reentrant=False, preserve_rng_state=False
-            )
-            return y
-        return run(x)
-
-    def _add_loss(self, loss: Loss, x: Tensor, targets: Tensor | None) -> Tensor:
-        """Compute the loss, and count what it is over; without targets pass `x` on."""
-        if targets is None:
-            return x
-        total, count = loss_alone(loss, x, targets)
+        recomputed = index in self._recomputed
+        if self._loss is None or targets is None or name != self._last:
+            return passed_on(run_once(run, x, recomputed=recomputed))
+        loss, count = run_last(run, self._loss, x, targets, recomputed=recomputed)
         with torch.no_grad():
             self.count += known_count(count)
-        return total
+        return loss
 
     def end_backward(self) -> None:
         """End the backward pass of the first layer, whose inputs have no gradient."""
@@ -189,6 +181,31 @@ def passed_on(output: Tensor) -> Tensor:
     if output.requires_grad:
         output.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
     return output
+
+
+def run_once(run: Callable[[Tensor], Tensor], x: Tensor, *, recomputed: bool) -> Tensor:
+    """Output of a layer, which keeps what its backward pass needs, or is run again."""
+    if not recomputed:
+        return run(x)
+    y: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+    return y
+
+
+def run_last(
+    run: Callable[[Tensor], Tensor],
+    loss: Loss,
+    x: Tensor,
+    targets: Tensor,
+    *,
+    recomputed: bool,
+) -> SumAndCount:
+    """Loss behind the last layer and what it counts; in pieces if it may be.
+
+    Only where the layer recomputes: each piece is computed twice.
+    """
+    if recomputed and isinstance(loss, TokenLoss):
+        return loss_in_pieces(run, loss, x, targets)
+    return loss_alone(loss, run_once(run, x, recomputed=recomputed), targets)
 
 
 def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
