@@ -59,6 +59,10 @@ PLIMSOLL = EngineTraits(
 )
 """Plimsoll's own trainer on torch 2.15's Schedule1F1B."""
 
+TENSOR_DEGREES = (1, 2, 4, 8)
+"""By which layers that can be split are profiled, unless something else is asked for:
+up to the devices of most nodes, which a tensor group does not leave."""
+
 PLIMSOLL_ON_TORCH_2_11 = replace(
     PLIMSOLL,
     version="torch 2.11",

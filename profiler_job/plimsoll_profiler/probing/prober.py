@@ -43,6 +43,7 @@ from plimsoll_profiler.probing.layer_probe import (
     LayerCase,
     MicroBatch,
     probe_activations,
+    probe_one,
 )
 from plimsoll_profiler.probing.layer_state import probe_state, tied_layers
 from plimsoll_profiler.probing.layer_timing import num_in_turn, time_ways
@@ -287,11 +288,14 @@ def probe_passes(
 ) -> PassCosts:
     """Probe the bytes of a layer in its place, and count its work.
 
-    A device has to warm up, and so has torch, which finds the forms of what is split by
-    tensors of its own.
+    A device has to warm up. So has torch, which finds the forms of what is split by
+    tensors of its own, in the first pass of each shape.
     """
-    if bench.is_real or is_split:
+    if bench.is_real:
         probe_activations(layer, where, bench)
+        gc.collect()
+    elif is_split:
+        probe_one(layer, where, bench)
         gc.collect()
     activations = probe_activations(layer, where, bench)
     forward, backward = work_of(layer, where, bench)
