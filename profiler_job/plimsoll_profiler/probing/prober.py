@@ -121,9 +121,8 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
-        self.tensor_degrees, self.not_split = split_degrees(
-            workload, tensor_degrees, self.cases, shapes
-        )
+        self.split = split_degrees(workload, tensor_degrees, self.cases, shapes)
+        self.tensor_degrees = self.split.possible
         is_hosted = steps_on_host(workload.optimizer)
         self.host_steps = HostSteps(workload) if is_hosted else None
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
@@ -150,13 +149,18 @@ class Prober:
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
-            tensor_degrees=tuple(self.tensor_degrees),
+            tensor_degrees=self.tensor_degrees,
             split_cases=tuple(
                 place
                 for place, case in enumerate(self.cases)
                 if workload.layers[case.layer].parallelize is not None
             ),
-            not_split=tuple(self.not_split),
+            not_split=self.split.left_out,
+            not_compared=tuple(
+                place
+                for place, case in enumerate(self.cases)
+                if case.layer in self.split.not_compared
+            ),
             tied=tuple(self.tied(bench)),
         )
 
