@@ -7,7 +7,8 @@ gradient of the input and those of all parameters.
 
 In: a workload, T, kinds of layers. Out: which kind differs, in what and by how much;
 kinds that are too large to be tried. Called by `tensor_groups`, before anything runs
-backward in this process: torch forbids it in forks of one that has used a GPU.
+backward in this process: in forks of one that has, torch refuses to, and nothing is
+compared.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def be_rank(
     answer: str | None = ""
     name = ""
     try:
+        torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
         dist.init_process_group(
             "gloo",
             init_method=f"file://{store}",
