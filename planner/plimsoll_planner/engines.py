@@ -51,7 +51,7 @@ PLIMSOLL = EngineTraits(
         recompute=Granularity.LAYER,
         shardings=(Sharding.NONE, Sharding.OPTIMIZER),
         shardings_with_pipeline=(Sharding.NONE, Sharding.OPTIMIZER),
-        tensor_parallel=False,
+        tensor_parallel=True,
         optimizer_homes=tuple(OptimizerHome),
     ),
     verified=True,

@@ -167,6 +167,9 @@ def show(made: ModelProfile, out: Path) -> None:
         page.print(f"warning: {probes} ran out of memory; intervals are wider")
     if uncounted := uncounted_text(made, is_measured=made.costs.is_timed):
         page.print(f"warning: {uncounted}")
+    if made.not_compared:
+        names = ", ".join(made.kinds[kind] for kind in made.not_compared)
+        page.print(f"warning: splits of {names} were not compared with whole layers")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")

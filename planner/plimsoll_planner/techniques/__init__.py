@@ -99,6 +99,8 @@ def unsplit_reason(problem: Problem) -> str:
     """Why no layers are split by an engine that can; empty if some are."""
     if max(problem.tensor_degrees) > 1:
         return ""
+    if all(offer.devices_per_node == 1 for offer in problem.offers):
+        return "nodes have one device each"
     if max(problem.possible_tensor_degrees) == 1:
         least = problem.profile.not_split[:1]
         return least[0].why if least else "the layers were not profiled for it"

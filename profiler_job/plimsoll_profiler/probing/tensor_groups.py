@@ -40,10 +40,7 @@ MIXES = (
     "of it"
 )
 """Why no degree can be had, if the optimizer mixes numbers of a tensor."""
-NOBODY_SPLITS = (
-    "no layer has a `parallelize`: docs/workload.md, 'Layers that several GPUs share', "
-    "has one to copy"
-)
+NOBODY_SPLITS = "no layer has a `parallelize`; docs/workload.md has one to copy"
 """Why no degree can be had of most models."""
 
 

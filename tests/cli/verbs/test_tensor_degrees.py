@@ -51,7 +51,7 @@ def planning(
         (
             GPT,
             2,
-            "no layer has a `parallelize`: docs/workload.md, 'Layers that",
+            "no layer has a `parallelize`; docs/workload.md has one to copy",
         ),
         (SPLIT, 8, "layer 'block.0' on 8 ranks: RuntimeError: shape '[1, 32, -1, 12]'"),
         (f"{BAD}:forgetful", 2, "layer 'block.0' on 2 ranks gives another output than"),
