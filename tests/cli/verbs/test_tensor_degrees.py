@@ -10,9 +10,11 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.verbs.profile import show
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.offer import ComputeRate
+from tests.support.builders import a_profile
 from tests.support.command_lines import an_offers_file
 from tests.support.profiles import GPT, a_request, profile_here
 from tests.support.ranks import run_on_device
@@ -76,6 +78,16 @@ def test_a_degree_that_cannot_be_had_says_why(
     assert main(asked) == ExitCode.DONE
     shown = " ".join(capsys.readouterr().out.split())
     assert f"tensor parallelism ({reason[:20]}" in shown or reason in shown
+
+
+def test_a_split_that_was_not_compared_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the names of its kinds, as the profile is shown."""
+    show(a_profile(not_compared=(0,)), tmp_path / "profile.json")
+    kind = a_profile().kinds[0]
+    text = f"warning: splits of {kind} were not compared with whole layers"
+    assert text in capsys.readouterr().out.splitlines()
 
 
 def test_a_degree_above_a_node_is_named(

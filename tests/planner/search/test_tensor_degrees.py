@@ -132,6 +132,13 @@ def test_a_larger_tensor_degree_would_do() -> None:
             "tensor parallelism (the layers were not profiled for it)",
         ),
         (
+            {
+                "profile": chain_profile([LAYER], device_kind=DeviceKind.EMULATED),
+                "devices_per_node": 1,
+            },
+            "tensor parallelism (nodes have one device each)",
+        ),
+        (
             {"limits": Limits(max_gpus=2, tensor_degrees=(1,))},
             "tensor parallelism (the limits leave it out)",
         ),
