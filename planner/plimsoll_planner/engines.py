@@ -51,13 +51,17 @@ PLIMSOLL = EngineTraits(
         recompute=Granularity.LAYER,
         shardings=tuple(Sharding),
         shardings_with_pipeline=tuple(Sharding),
-        tensor_parallel=False,
+        tensor_parallel=True,
         optimizer_homes=tuple(OptimizerHome),
     ),
     verified=True,
     num_verified_plans=1,
 )
 """Plimsoll's own trainer on torch 2.15's Schedule1F1B."""
+
+TENSOR_DEGREES = (1, 2, 4, 8)
+"""By which layers that can be split are profiled, unless something else is asked for:
+up to the devices of most nodes, which a tensor group does not leave."""
 
 PLIMSOLL_ON_TORCH_2_11 = replace(
     PLIMSOLL,

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from plimsoll_planner.engines import TENSOR_DEGREES
 from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import load, save
@@ -58,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--device", choices=kinds, required=True)
     sources = [Source.TRACED.value, Source.MEASURED.value]
     verb.add_argument("--source", choices=sources, required=True)
+    degrees = ",".join(map(str, TENSOR_DEGREES))
+    verb.add_argument("--tensor-degrees", type=counts, default=degrees, help=DEGREES)
     verb.add_argument("--request-key", default="", help="that the profile is kept by")
     verb.add_argument("--out", type=Path, required=True, metavar="profile.json")
     verb = verbs.add_parser("replay", help="what the ranks of a plan hold")
@@ -73,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+DEGREES = "by which layers that can be split are probed, as in 1,2"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 
 
@@ -90,9 +94,15 @@ def run_profile(options: argparse.Namespace) -> None:
         arguments=options.args,
         device_kind=DeviceKind(options.device),
         source=Source(options.source),
+        tensor_degrees=options.tensor_degrees,
         known_as=options.request_key,
     )
     save(options.out, profile(request, print_progress))
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    return tuple(map(int, text.split(",")))
 
 
 def num_bytes(text: str) -> int:

@@ -222,6 +222,26 @@ def test_a_plan_is_rehearsed_before_it_is_launched(trained: Trained) -> None:
     assert status["attempt"] == 1
 
 
+def test_a_tensor_group_trains_in_one_pod(trained: Trained) -> None:
+    """Two ranks share each layer of a small Llama, on devices of one node."""
+    release, namespace = trained.release, trained.namespace
+    plan = a_plan(
+        "split",
+        workload={"entrypoint": "examples.llama:workload", "args": {"depth": 2}},
+        override={"tensor": 2},
+        training={"steps": 3},
+    )
+    release.cluster.apply(plan, namespace=namespace)
+    release.wait_for(namespace, "split", ConditionType.SUCCEEDED, timeout_s=LIMIT_S)
+    status = trained.plan("split")["status"]
+    assert status["plan"]["tensor"] == 2
+    assert status["plan"]["gpus"] % 2 == 0
+    assert status["attempt"] == 1
+    observed = status["observed"]
+    error = observed["peakBytes"] / status["plan"]["predictedPeakBytes"] - 1
+    assert abs(error) <= MOST_ERROR
+
+
 def test_what_trains_goes_on_without_the_operator(trained: Trained) -> None:
     """Definition, plans, their Jobs and the volume stay, nothing else of the release.
 

@@ -15,16 +15,18 @@ pytest.importorskip("transformers")
 
 import torch
 
+from plimsoll_profiler.probing.prober import Prober
+from plimsoll_profiler.probing.tensor_groups import SplitDegrees
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.workload import Workload
+from tests.support.ranks import run_on_device
 
 PAGE = Path(__file__).parents[2] / "docs" / "workload.md"
 NAME = "workload_of_the_page"
 
 
-@pytest.fixture(scope="module")
-def page() -> ModuleType:
+def read_page() -> ModuleType:
     """All examples in a row, as the module that a reader would write."""
     module = ModuleType(NAME)
     sys.modules[NAME] = module  # where classes look for what their module is
@@ -32,6 +34,12 @@ def page() -> ModuleType:
         code = compile(block, str(PAGE), "exec", dont_inherit=True)
         exec(code, vars(module))  # noqa: S102 - our own page
     return module
+
+
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    """The page, read once."""
+    return read_page()
 
 
 def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
@@ -48,3 +56,15 @@ def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
         part = StageSlice(first_layer=0, end_layer=len(workload.layers))
         x, targets = workload.batch(0, 0, 2)
         build_stage(workload, part, torch.device("cpu"))(x, targets).backward()
+
+
+def split_of_page() -> SplitDegrees:
+    """Degrees by which ranks share the layers of the page."""
+    return Prober(read_page().workload_that_is_split(), [1], (1, 2, 4, 8)).split
+
+
+def test_the_split_of_the_page_is_its_layer() -> None:
+    """Two and four ranks share four heads; eight cannot."""
+    split = run_on_device(split_of_page)
+    assert (split.possible, split.not_compared) == ((1, 2, 4), ())
+    assert [one.tensor_degree for one in split.left_out] == [8]

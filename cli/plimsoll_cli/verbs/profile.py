@@ -14,6 +14,7 @@ from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
 from plimsoll_cli.output.tables import format_bytes, format_flop, print_table, table_of
+from plimsoll_planner.engines import TENSOR_DEGREES
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -32,16 +33,20 @@ class Counts(click.ParamType[tuple[int, ...]]):
 
     name = "numbers"
 
+    def __init__(self, fewest: int, example: str) -> None:
+        """Take so many or more."""
+        self.fewest, self.example = fewest, example
+
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """At least two different numbers from 1 on, in order."""
+        """Different numbers from 1 on, in order."""
         if isinstance(value, tuple):
             return cast("tuple[int, ...]", value)
         words = str(value).split(",")
         found = {int(word) for word in words if word.strip().isdecimal()}
-        if len(found) < len(words) or len(found) <= 1 or min(found) < 1:
-            self.fail(f"got {value}, allowed are several, as 1,2,4", param, ctx)
+        if len(found) < max(len(words), self.fewest) or min(found) < 1:
+            self.fail(f"got {value}, allowed are {self.example}", param, ctx)
         return tuple(sorted(found))
 
 
@@ -70,10 +75,17 @@ class Counts(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--micro-batches",
-    type=Counts(),
+    type=Counts(2, "several, as 1,2,4"),
     default=",".join(map(str, MICRO_BATCHES)),
     show_default=True,
     help="Samples of the probes; no plan goes below the smallest.",
+)
+@click.option(
+    "--tensor-degrees",
+    type=Counts(1, "whole numbers from 1 on, as 1,2"),
+    default=",".join(map(str, TENSOR_DEGREES)),
+    show_default=True,
+    help="By how many GPUs layers are shared, where they can be; 1 alone is quicker.",
 )
 @click.option(
     "--memory",
@@ -88,12 +100,13 @@ class Counts(click.ParamType[tuple[int, ...]]):
     help="Where the profile goes.",
 )
 @output_option
-def profile(
+def profile(  # noqa: PLR0913, PLR0917 - click passes each option
     entrypoint: str,
     arguments: str,
     device: str,
     source: str,
     micro_batches: tuple[int, ...],
+    tensor_degrees: tuple[int, ...],
     memory: int | None,
     out: Path,
     output: str,
@@ -116,6 +129,7 @@ def profile(
         device_kind=DeviceKind(device),
         source=Source(source),
         micro_batches=micro_batches,
+        tensor_degrees=tensor_degrees,
         device_memory_bytes=memory or 0,
     )
     require_places({"--out": out})
@@ -153,6 +167,9 @@ def show(made: ModelProfile, out: Path) -> None:
         page.print(f"warning: {probes} ran out of memory; intervals are wider")
     if uncounted := uncounted_text(made, is_measured=made.costs.is_timed):
         page.print(f"warning: {uncounted}")
+    if made.not_compared:
+        names = ", ".join(made.kinds[kind] for kind in made.not_compared)
+        page.print(f"warning: splits of {names} were not compared with whole layers")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")

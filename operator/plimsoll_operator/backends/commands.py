@@ -53,6 +53,7 @@ def profile_task(request: ProfileRequest, spec: TrainingPlanSpec, where: Where) 
         "profile",
         *("--entrypoint", request.entrypoint, "--args", request.arguments),
         *("--device", request.device_kind, "--source", request.source),
+        *("--tensor-degrees", ",".join(map(str, request.tensor_degrees))),
         *("--request-key", request.key, "--out", str(where.folder / PROFILE)),
     )
     return profiler_task(TaskKind.PROFILE, request.key, words, spec, where)

@@ -139,7 +139,7 @@ class PlanObserver:
         return replace(
             state,
             remark=await self._admission.check(plan, offers, claim),
-            profile_request=profile_request_of(spec, kind, place, is_here=is_here),
+            profile_request=profile_request_of(spec, offers, place, is_here=is_here),
             offers=offers,
             has_device=is_here,
         )

@@ -261,6 +261,8 @@ class ModelProfile(Document):
     """Operators without a FLOP formula; estimated seconds are wider for them."""
     not_split: tuple[NotSplit, ...] = ()
     """Tensor degrees that layers cannot be split by."""
+    not_compared: tuple[Index, ...] = ()
+    """Kinds of layers too large for their split to be compared with the whole."""
     batch_statistics: tuple[LayerStatistics, ...] = ()
     """Layers whose micro-batch a person fixes; see `Problem.batch_statistics`."""
 
@@ -268,6 +270,13 @@ class ModelProfile(Document):
     def tensor_degrees(self) -> tuple[int, ...]:
         """Degrees that some variant was profiled for, rising."""
         return tuple(sorted({variant.tensor_degree for variant in self.variants}))
+
+    def why_not_split(self, tensor_degree: int) -> str:
+        """Why layers are not split by a degree; empty if that was not asked."""
+        found = (
+            one.why for one in self.not_split if one.tensor_degree == tensor_degree
+        )
+        return next(found, "")
 
     @property
     def least_micro_batch(self) -> int:

@@ -254,12 +254,13 @@ class Problem(Document):
     @property
     def tensor_degrees(self) -> tuple[int, ...]:
         """Those of them that limits and override allow."""
+        possible = self.possible_tensor_degrees
+        return tuple(filter(self.allows_tensor_degree, possible))
+
+    def allows_tensor_degree(self, degree: int) -> bool:
+        """Whether limits and override leave room for a degree."""
         fixed, allowed = self.override.tensor_degree, self.limits.tensor_degrees
-        return tuple(
-            degree
-            for degree in self.possible_tensor_degrees
-            if fixed in {None, degree} and (not allowed or degree in allowed)
-        )
+        return fixed in {None, degree} and (not allowed or degree in allowed)
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:

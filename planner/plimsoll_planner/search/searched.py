@@ -47,7 +47,7 @@ def require_searched(problem: Problem) -> None:
             only = ", ".join(map(str, problem.possible_tensor_degrees))
             raise CannotPlanError(
                 f"limits.tensor_degrees: {degree} is not searched, as "
-                f"{lacking_text(problem)}: allow only {only}"
+                f"{lacking_text(problem, degree)}: allow only {only}"
             )
     if not searched_schedules(problem):
         raise CannotPlanError(
@@ -65,11 +65,12 @@ def require_searched(problem: Problem) -> None:
         )
 
 
-def lacking_text(problem: Problem) -> str:
-    """Why layers are not split in more ways, in words."""
+def lacking_text(problem: Problem, degree: int) -> str:
+    """Why layers are not split by a degree, in words."""
     if not problem.engine.can.tensor_parallel:
         return f"{problem.engine.engine} has no tensor parallelism"
-    return "the layers were not profiled for it"
+    reason = problem.profile.why_not_split(degree)
+    return reason or "the layers were not profiled for it"
 
 
 def searched_schedules(problem: Problem) -> tuple[Schedule, ...]:

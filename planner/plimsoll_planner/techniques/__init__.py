@@ -12,6 +12,7 @@ longer list it as left out.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from itertools import product
 
@@ -33,6 +34,8 @@ LAYERS = "sharded gradients and parameters"
 """Levels of `sharding`."""
 CAPS = "in-flight caps"
 """They belong to a schedule (`PipelineSchedule.caps`)."""
+LONGEST_NAME = 256
+"""Of a row of a certificate."""
 TENSOR = "tensor parallelism"
 """It multiplies the tuples (`search.variants`)."""
 PUBLISHED = (
@@ -84,7 +87,19 @@ def absent(problem: Problem) -> Iterator[str]:
     for name in PUBLISHED:
         reason = reasons.get(name)
         if reason != "":
-            yield f"{name} ({reason})" if reason else name
+            yield with_reason(name, reason)
+    if reasons.get(TENSOR) == "":
+        for one in problem.profile.not_split:
+            if problem.allows_tensor_degree(one.tensor_degree):
+                yield with_reason(f"tensor degree {one.tensor_degree}", one.why)
+
+
+def with_reason(name: str, reason: str | None) -> str:
+    """A technique and why it is left out, as long as a name may be."""
+    if not reason:
+        return name
+    most = LONGEST_NAME - len(name) - len(" ()")
+    return f"{name} ({textwrap.shorten(reason, most, placeholder='...')})"
 
 
 def unsharded_reason(problem: Problem) -> str:
@@ -98,8 +113,11 @@ def unsplit_reason(problem: Problem) -> str:
     """Why no layers are split by an engine that can; empty if some are."""
     if max(problem.tensor_degrees) > 1:
         return ""
+    if all(offer.devices_per_node == 1 for offer in problem.offers):
+        return "nodes have one device each"
     if max(problem.possible_tensor_degrees) == 1:
-        return "the layers were not profiled for it"
+        least = problem.profile.not_split[:1]
+        return least[0].why if least else "the layers were not profiled for it"
     if problem.override.tensor_degree == 1:
         return "`override.tensor_degree` is 1"
     return "the limits leave it out"

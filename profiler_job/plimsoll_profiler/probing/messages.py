@@ -64,6 +64,8 @@ class Frame(Document):
     """Those that are not alike under every tensor degree."""
     not_split: tuple[NotSplit, ...] = ()
     """Degrees that were asked for and cannot be had."""
+    not_compared: tuple[Index, ...] = ()
+    """Cases too large for their split to be compared with the whole layer."""
     tied: tuple[TiedLayers, ...]
 
 

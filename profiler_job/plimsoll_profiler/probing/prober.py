@@ -43,6 +43,7 @@ from plimsoll_profiler.probing.layer_probe import (
     LayerCase,
     MicroBatch,
     probe_activations,
+    probe_one,
 )
 from plimsoll_profiler.probing.layer_state import probe_state, tied_layers
 from plimsoll_profiler.probing.layer_timing import num_in_turn, time_ways
@@ -125,9 +126,8 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
-        self.tensor_degrees, self.not_split = split_degrees(
-            workload, tensor_degrees, self.cases, shapes
-        )
+        self.split = split_degrees(workload, tensor_degrees, self.cases, shapes)
+        self.tensor_degrees = self.split.possible
         is_hosted = steps_on_host(workload.optimizer)
         self.host_steps = HostSteps(workload) if is_hosted else None
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
@@ -154,13 +154,18 @@ class Prober:
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
-            tensor_degrees=tuple(self.tensor_degrees),
+            tensor_degrees=self.tensor_degrees,
             split_cases=tuple(
                 place
                 for place, case in enumerate(self.cases)
                 if workload.layers[case.layer].parallelize is not None
             ),
-            not_split=tuple(self.not_split),
+            not_split=self.split.left_out,
+            not_compared=tuple(
+                place
+                for place, case in enumerate(self.cases)
+                if case.layer in self.split.not_compared
+            ),
             tied=tuple(self.tied(bench)),
         )
 
@@ -310,11 +315,14 @@ def probe_passes(
 ) -> PassCosts:
     """Probe the bytes of a layer in its place, and count its work.
 
-    A device has to warm up, and so has torch, which finds the forms of what is split by
-    tensors of its own.
+    A device has to warm up. So has torch, which finds the forms of what is split by
+    tensors of its own, in the first pass of each shape.
     """
-    if bench.is_real or is_split:
+    if bench.is_real:
         probe_activations(layer, where, bench)
+        gc.collect()
+    elif is_split:
+        probe_one(layer, where, bench)
         gc.collect()
     activations = probe_activations(layer, where, bench)
     forward, backward = work_of(layer, where, bench)

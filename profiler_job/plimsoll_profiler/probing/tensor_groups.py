@@ -4,14 +4,15 @@ The process is the first of T ranks, in a group in which nothing is sent: bytes 
 same, and what a collective would give is there, with other values. Each layer is built
 whole and split as the trainer does it.
 
-In: a workload, T. Out: a mesh, and which degrees the layers can be split by. Called by
-the prober.
+In: a workload, T. Out: a mesh; which degrees the layers can be split by, and why
+others are left out. Called by the prober.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from plimsoll_planner.records.model_profile import NotSplit
 from plimsoll_profiler.probing.messages import Case
+from plimsoll_profiler.probing.split_check import compare_splits
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import build_layer
@@ -38,6 +40,18 @@ MIXES = (
     "of it"
 )
 """Why no degree can be had, if the optimizer mixes numbers of a tensor."""
+NOBODY_SPLITS = "no layer has a `parallelize`; docs/workload.md has one to copy"
+"""Why no degree can be had of most models."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitDegrees:
+    """Degrees that layers are probed by, and what is known of the others."""
+
+    possible: tuple[int, ...] = (1,)
+    left_out: tuple[NotSplit, ...] = ()
+    not_compared: tuple[int, ...] = ()
+    """Layers that are too large for their split to be compared with them."""
 
 
 @contextmanager
@@ -54,31 +68,39 @@ def tensor_group(
         yield mesh
 
 
-def splits_layers(workload: Workload) -> bool:
-    """Whether some layer says how it is split."""
-    return any(layer.parallelize is not None for layer in workload.layers)
-
-
 def split_degrees(
     workload: Workload,
     degrees: Sequence[int],
     cases: Sequence[Case],
     shapes: Boundaries,
-) -> tuple[list[int], list[NotSplit]]:
-    """Degrees of which every layer can be split, and why others cannot be had."""
-    if not splits_layers(workload):
-        return [1], []
-    possible, left_out = [1], list[NotSplit]()
-    mixes = "" if is_elementwise(workload.optimizer) else MIXES
-    for degree in degrees:
-        if degree == 1:
-            continue
-        why = mixes or why_not_split(workload, degree, cases, shapes)
-        if why:
-            left_out.append(NotSplit(tensor_degree=degree, why=why))
-        else:
-            possible.append(degree)
-    return possible, left_out
+) -> SplitDegrees:
+    """Degrees by which every layer can be split, and why others cannot be had."""
+    layers = workload.layers
+    split = [c.layer for c in cases if layers[c.layer].parallelize is not None]
+    why_none = "" if split else NOBODY_SPLITS
+    if split and not is_elementwise(workload.optimizer):
+        why_none = MIXES
+    whys = {
+        degree: why_none or why_not_split(workload, degree, cases, shapes)
+        for degree in sorted(degrees)
+        if degree > 1
+    }
+    possible, too_large = (
+        [degree for degree, why in whys.items() if not why],
+        list[int](),
+    )
+    if possible:
+        why, too_large = compare_splits(workload, possible[0], split, shapes)
+        whys |= dict.fromkeys(possible, why)
+    return SplitDegrees(
+        possible=(1, *(degree for degree, why in whys.items() if not why)),
+        left_out=tuple(
+            NotSplit(tensor_degree=degree, why=why)
+            for degree, why in whys.items()
+            if why
+        ),
+        not_compared=tuple(too_large),
+    )
 
 
 def why_not_split(

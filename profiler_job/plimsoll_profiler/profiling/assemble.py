@@ -125,6 +125,7 @@ def assemble(
             for operator in sorted({name for p in kind.kept for name in p.uncounted})
         ),
         not_split=frame.not_split,
+        not_compared=frame.not_compared,
         batch_statistics=tuple(
             dict.fromkeys(
                 LayerStatistics(kind=result.case, what=what)

@@ -114,6 +114,16 @@ def bytes_line(
     return constant, slope, int(largest_gap(constant, slope, *seen))
 
 
+def is_on_line(micro_batches: Sequence[int], values: Sequence[int]) -> bool:
+    """Whether probes lie on one line, to the byte."""
+    first, last = micro_batches[0], micro_batches[-1]
+    rise = values[-1] - values[0]
+    return all(
+        (value - values[0]) * (last - first) == rise * (b - first)
+        for b, value in zip(micro_batches, values, strict=True)
+    )
+
+
 def seconds_line(
     micro_batches: Sequence[int], values: Sequence[float]
 ) -> tuple[float, float, float]:

@@ -8,19 +8,21 @@ the prober, a new one goes on with the rest. This side needs no torch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import ModelProfile, ProbeOutcome
 from plimsoll_profiler.errors import ProbingFailedError
 from plimsoll_profiler.probing.messages import (
+    Activations,
     Frame,
     ProbeRequest,
     ProbeResult,
     out_of_memory,
 )
 from plimsoll_profiler.profiling.assemble import assemble
+from plimsoll_profiler.profiling.line_fit import LINE_POINTS, is_on_line
 from plimsoll_profiler.profiling.prober_process import ProberDiedError, ProberProcess
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.process.requirements import require_supported
@@ -52,16 +54,31 @@ class Findings:
         degrees = [degree for degree in self.frame.tensor_degrees if degree > 1]
         return alone + list(itertools.product(self.frame.split_cases, degrees))
 
+    def results_of(self, case: int, degree: int) -> list[ProbeResult]:
+        """Results of a case under a tensor degree."""
+        place = (case, degree)
+        return [r for r in self.results if (r.case, r.tensor_degree) == place]
+
+    def micro_batches_of(self, case: int, degree: int) -> Iterator[int]:
+        """Yield those to probe; of split layers the middle ones if bytes bend."""
+        every = self.frame.micro_batches
+        ends = (every[0], *every[-LINE_POINTS:])
+        if degree == 1 or len(every) <= len(ends):
+            yield from every
+            return
+        yield from ends
+        if not is_straight(ends, self.results_of(case, degree)):
+            yield from every[1:-LINE_POINTS]
+
     def open_probes(self) -> Iterator[ProbeRequest]:
         """Yield what is left: small micro-batches first, none larger than one lost."""
         rounds, places = range(1, self.num_rounds + 1), self.places
         for round_, (case, degree) in itertools.product(rounds, places):
-            for micro_batch in self.frame.micro_batches:
-                place = (case, degree)
-                done = [r for r in self.results if (r.case, r.tensor_degree) == place]
+            for micro_batch in self.micro_batches_of(case, degree):
+                done = self.results_of(case, degree)
                 lost = (r for r in done if r.outcome is not ProbeOutcome.COMPLETED)
                 if any(r.micro_batch <= micro_batch for r in lost):
-                    break
+                    continue
                 if sum(r.micro_batch == micro_batch for r in done) < round_:
                     yield ProbeRequest(
                         case=case, micro_batch=micro_batch, tensor_degree=degree
@@ -110,3 +127,22 @@ def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
             return False
     on_progress(total, total, "")
     return True
+
+
+def is_straight(micro_batches: Sequence[int], results: Sequence[ProbeResult]) -> bool:
+    """Whether all bytes of some probes lie on lines.
+
+    Peaks are the largest of several lines, so what is straight at three micro-batches
+    is straight between them, and probes there would find nothing else.
+    """
+    done = {r.micro_batch: r for r in results if r.kept is not None}
+    if not done.keys() >= set(micro_batches):
+        return False
+    kept = [done[b].kept for b in micro_batches]
+    recomputed = [done[b].recomputed for b in micro_batches]
+    return all(
+        is_on_line(micro_batches, [getattr(passes, field.name) for passes in way])
+        for way in (kept, recomputed)
+        if None not in way
+        for field in fields(Activations)
+    )

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.engines import TENSOR_DEGREES
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_trainer.user_code.arguments import parse_arguments
@@ -14,8 +14,6 @@ from plimsoll_trainer.user_code.arguments import parse_arguments
 MICRO_BATCHES = (1, 2, 3, 4, 8)
 """Small micro-batches are used most and probed one by one; the largest two give the
 line for all others."""
-TENSOR_DEGREES = (1, 2, 4, 8) if PLIMSOLL.can.tensor_parallel else (1,)
-"""Up to the devices of most nodes, which a tensor group does not leave."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,6 +42,7 @@ WISH = ProfileRequest(
     device_kind=DeviceKind.CUDA,
     source=Source.MEASURED,
     place="here",
+    tensor_degrees=(1, 2),
 )
 PODS = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=2**30)
 SPREAD = a_plan(pods=PODS)
@@ -68,6 +69,7 @@ def test_the_profiler_is_told_what_is_wished_for() -> None:
     assert found.verb == "profile"
     assert (found.entrypoint, found.args) == (WISH.entrypoint, WISH.arguments)
     assert (found.device, found.source) == ("cuda", "measured")
+    assert found.tensor_degrees == WISH.tensor_degrees
     assert (found.request_key, found.out) == (WISH.key, FOLDER / PROFILE)
     assert (task.child_kind, task.subject) == (TaskKind.PROFILE, WISH.key)
     assert task.timeout_s == 70.0

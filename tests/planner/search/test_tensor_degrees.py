@@ -38,6 +38,7 @@ from tests.support.enumerator import Judge, meshes
 from tests.support.questions import a_device, a_question
 from tests.support.random_questions import WITH_TENSOR, asked, of_some_kind, split
 
+UNSPLIT_ENGINE = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=False))
 ONE = Variant()
 TWO = Variant(tensor_degree=2)
 BOTH = Variant(tensor_degree=2, sequence_parallel=True)
@@ -125,10 +126,17 @@ def test_a_larger_tensor_degree_would_do() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"engine": PLIMSOLL}, "tensor parallelism"),
+        ({"engine": UNSPLIT_ENGINE}, "tensor parallelism"),
         (
             {"profile": chain_profile([LAYER], device_kind=DeviceKind.EMULATED)},
             "tensor parallelism (the layers were not profiled for it)",
+        ),
+        (
+            {
+                "profile": chain_profile([LAYER], device_kind=DeviceKind.EMULATED),
+                "devices_per_node": 1,
+            },
+            "tensor parallelism (nodes have one device each)",
         ),
         (
             {"limits": Limits(max_gpus=2, tensor_degrees=(1,))},

@@ -85,8 +85,8 @@ def test_a_trace_counts_what_a_device_holds_of_a_part() -> None:
 def test_a_degree_that_divides_no_heads_is_left_out() -> None:
     """With the layer, and what fails."""
     prober = Prober(a_split_gpt(width=WIDTH), [1], DEGREES)
-    assert prober.tensor_degrees == [1, 2, 4]
-    [left_out] = prober.not_split
+    assert prober.tensor_degrees == (1, 2, 4)
+    [left_out] = prober.split.left_out
     assert left_out.tensor_degree == 8
     assert left_out.why.startswith("layer 'block.0' on 8 ranks: RuntimeError: shape")
 
@@ -117,8 +117,8 @@ def with_head(split: Workload) -> Workload:
 def test_what_cannot_be_split_is_named(workload: Workload, why: str) -> None:
     """An output that is not whole, an optimizer that mixes numbers."""
     prober = Prober(workload, [1], (1, 2))
-    assert prober.tensor_degrees == [1]
-    [left_out] = prober.not_split
+    assert prober.tensor_degrees == (1,)
+    [left_out] = prober.split.left_out
     assert left_out.why.startswith(why)
 
 

@@ -227,6 +227,38 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
     assert asked == [(0, 1), (0, 2), (0, 4), *of_second, *later, *later]
 
 
+@pytest.mark.parametrize(
+    ("saved", "asked"),
+    [
+        ({1: 10, 4: 40, 8: 80}, [1, 4, 8]),
+        ({1: 25, 2: 25, 3: 30, 4: 40, 8: 80}, [1, 4, 8, 2, 3]),
+    ],
+    ids=["straight", "bent"],
+)
+def test_a_part_is_probed_in_the_middle_if_its_bytes_bend(
+    saved: dict[int, int], asked: list[int]
+) -> None:
+    """A whole layer always is; max(10 b, 25) is no line from 1 to 8."""
+    request = a_request(micro_batches=(1, 2, 3, 4, 8))
+    frame = SimpleNamespace(
+        cases="a",
+        micro_batches=request.micro_batches,
+        tensor_degrees=(1, 2),
+        split_cases=(0,),
+    )
+    found = Findings(request=request, frame=cast(Frame, frame))
+    for probe in found.open_probes():
+        result = a_result(1.0, 2.0, **asdict(probe))
+        assert result.kept is not None
+        kept = replace(result.kept, saved_bytes=saved.get(probe.micro_batch, 0))
+        found.results.append(replace(result, kept=kept))
+    by_degree = {
+        degree: [r.micro_batch for r in found.results if r.tensor_degree == degree]
+        for degree in (1, 2)
+    }
+    assert by_degree == {1: [1, 2, 3, 4, 8], 2: asked}
+
+
 def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's SIGKILL in one probe: it is recorded, all others are there."""
     monkeypatch.setenv("PLIMSOLL_TEST_KILL_AT", "4")

@@ -34,6 +34,7 @@ def key(**fields: Any) -> str:
         {"source": Source.TRACED},
         {"micro_batches": (1, 2)},
         {"device_memory_bytes": 2**30},
+        {"tensor_degrees": (1, 2)},
         {"image": "train:2"},
     ],
     ids=lambda fields: next(iter(fields)),

@@ -64,7 +64,7 @@ class LocalObserver:
         """The profile that a plan asks for."""
         kind = plan.offers[0].device_kind
         is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
-        return profile_request_of(plan.spec, kind, plan.folder, is_here=is_here)
+        return profile_request_of(plan.spec, plan.offers, plan.folder, is_here=is_here)
 
     async def observe(self, plan: StoredPlan, processes: TaskProcesses) -> LocalState:
         """The state of one plan."""
