@@ -28,7 +28,6 @@ from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer, an_overhead
 from tests.support.chains import Activation, Layer, Messages, chain_profile
-from tests.support.random_questions import WITH_TENSOR
 
 MIB = 2**20
 BOTH = (False, True)
@@ -192,7 +191,7 @@ def question(
         profile=language_model(size.num_blocks, distinct=distinct, split=split),
         offers=offers,
         overheads=(an_overhead(),),
-        engine=WITH_TENSOR if split else PLIMSOLL,
+        engine=PLIMSOLL,
         global_batch_size=size.batch,
         num_steps=1000,
         limits=Limits(max_gpus=size.max_gpus),

@@ -26,6 +26,7 @@ from benchmarks.support.truth_models import (
     workload,
 )
 from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
+from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -44,7 +45,6 @@ from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.process.assignment import slices_of
 from tests.support import ranks
-from tests.support.random_questions import WITH_TENSOR
 
 NUM_STEPS = 6
 NUM_ROUNDS = 2
@@ -158,7 +158,7 @@ def answer_of(
             profile=made,
             overheads=with_built_in((), (offer,)),
             offers=(offer,),
-            engine=WITH_TENSOR,
+            engine=PLIMSOLL,
             global_batch_size=GLOBAL_BATCH,
             limits=limits,
             objective=objective,

@@ -24,7 +24,6 @@ from plimsoll_planner.records.problem import Limits, Objective, Problem
 from tests.support.builders import a_recipe, an_offer
 from tests.support.chains import Activation, Layer, Messages, chain_profile
 
-WITH_TENSOR = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=True))
 SECONDS = ("forward_s", "backward_s", "recompute_s")
 
 
@@ -84,7 +83,7 @@ class Asked:
         return Problem(
             profile=profile,
             offers=(offer,),
-            engine=WITH_TENSOR if self.split else PLIMSOLL,
+            engine=PLIMSOLL,
             global_batch_size=self.global_batch_size,
             limits=self.limits,
             objective=self.objective,

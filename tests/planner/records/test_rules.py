@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.certificate import (
     Binding,
@@ -38,7 +39,6 @@ from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.records.task import FullDevice
 from tests.support import builders as b
 from tests.support.chains import Messages, messages
-from tests.support.random_questions import WITH_TENSOR
 
 FAST, SLOW = b.a_frontier().points
 BROKEN: list[tuple[str, Callable[[], Any], str]] = [
@@ -289,7 +289,7 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
     ),
     (
         "a fixed tensor degree that nobody profiled",
-        lambda: b.a_problem(engine=WITH_TENSOR, override=Override(tensor_degree=2)),
+        lambda: b.a_problem(engine=PLIMSOLL, override=Override(tensor_degree=2)),
         "Problem.override.tensor_degree",
     ),
     (

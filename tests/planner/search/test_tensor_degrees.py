@@ -36,7 +36,7 @@ from tests.support.drawing import draws
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerator import Judge, meshes
 from tests.support.questions import a_device, a_question
-from tests.support.random_questions import WITH_TENSOR, asked, of_some_kind, split
+from tests.support.random_questions import asked, of_some_kind, split
 
 UNSPLIT_ENGINE = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=False))
 ONE = Variant()
@@ -74,7 +74,7 @@ def asking(memory_bytes: int, devices_per_node: int = 2, **fields: Any) -> Probl
     """Ask for a model of one layer, in the fewest devices at any speed."""
     defaults: dict[str, Any] = {
         "profile": of_two(),
-        "engine": WITH_TENSOR,
+        "engine": PLIMSOLL,
         "offers": (a_device(memory_bytes, devices_per_node=devices_per_node),),
         "global_batch_size": 4,
         "limits": Limits(max_gpus=2),
@@ -205,7 +205,7 @@ def test_what_is_nowhere_worse_is_searched_alone() -> None:
     ):
         found = searched_variants(asking(100, profile=of_two(both=worse)))
         assert found == (ONE, TWO, BOTH)
-    keeps = replace(WITH_TENSOR, holds=PLIMSOLL_ON_TORCH_2_11.holds)
+    keeps = replace(PLIMSOLL, holds=PLIMSOLL_ON_TORCH_2_11.holds)
     problem = asking(100, profile=of_two(both=better), engine=keeps)
     assert searched_variants(problem) == (ONE, TWO, BOTH)
 
