@@ -267,10 +267,12 @@ def test_what_is_fixed_is_obeyed_where_it_fits(
 
 
 @pytest.mark.parametrize(
-    ("name", "billions", "product", "gpus"),
+    ("name", "billions", "product", "gpus", "num_undecided"),
     [
-        ("llama-8b", 8.03, "H100-80GB", 3),
-        pytest.param(*("llama-70b", 70.55, "B200-180GB", 8), marks=pytest.mark.nightly),
+        ("llama-8b", 8.03, "H100-80GB", 2, 0),
+        pytest.param(
+            *("llama-70b", 70.55, "B200-180GB", 8, 1), marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_a_large_llama_is_planned_without_a_gpu(
@@ -278,20 +280,24 @@ def test_a_large_llama_is_planned_without_a_gpu(
     billions: float,
     product: str,
     gpus: int,
+    num_undecided: int,
     futures: dict[str, Future[Example]],
 ) -> None:
     """Its state alone fills the devices; nodes and price are shown.
 
-    One fewer is undecided until what such devices hold besides tensors is measured.
+    Of the 70B one fewer is undecided until what such devices hold besides tensors is
+    measured.
     """
     example = done(futures, name)
     plan, certificate = example.status.plan, example.status.certificate
     assert plan is not None
     assert certificate is not None
     assert (plan.product, plan.gpus, plan.nodes) == (product, gpus, 1)
-    assert certificate.verdict == "undecided"
+    assert certificate.verdict == ("undecided" if num_undecided else "fails")
     state_bytes = billions * 1e9 * STATE_BYTES_PER_PARAMETER
-    assert (gpus - 2) * plan.capacity_bytes < MOST_OVER_STATE * state_bytes
+    assert (
+        gpus - 1 - num_undecided
+    ) * plan.capacity_bytes < MOST_OVER_STATE * state_bytes
     assert gpus * plan.predicted_peak_bytes > state_bytes
     message = example.message(ConditionType.PLANNED)
     assert f"{plan.hourly_cost:.2f} USD/h; 1000 steps: " in message
