@@ -39,6 +39,7 @@ from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
+from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
@@ -48,7 +49,11 @@ from plimsoll_trainer.engine.shared_tensors import (
     shared_tensors,
     spread_values,
 )
-from plimsoll_trainer.engine.split_tensors import is_split, parameters_here
+from plimsoll_trainer.engine.split_tensors import (
+    is_part_of_sum,
+    is_split,
+    parameters_here,
+)
 from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
@@ -101,6 +106,10 @@ class Trainer:
         self.world = world
         self.slices = slices
         self.part = slices[world.stage]
+        if self.part.sequence_parallel:
+            boundaries = boundaries.in_parts(workload, world.num_parts)
+        self.boundaries = boundaries
+        """Of this rank."""
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
         self.on_phase = on_phase
@@ -218,6 +227,7 @@ class Trainer:
         Returns:
             The mean loss and what it is over, on every rank.
         """
+        self.add_parts()
         for layer in self.trained.values():
             layer.reduce()
         add_gradients(self.shared)
@@ -226,6 +236,17 @@ class Trainer:
         factor = torch.where(count > 0, 1 / count, 0.0)
         self.scale(factor)
         return (total * factor).float(), count
+
+    def add_parts(self) -> None:
+        """Add up what each rank of a tensor group found on its part of the sequence.
+
+        Once in a step, in place: few and short ones, such as those of norms.
+        """
+        for layer in self.trained.values():
+            for buffer in layer.buffers:
+                for parameter in filter(is_part_of_sum, buffer.parameters):
+                    if (gradient := gradient_of(parameter)) is not None:
+                        dist.all_reduce(gradient, group=self.world.tensor_group)
 
     def scale(self, factor: Tensor) -> None:
         """Multiply all gradients."""
