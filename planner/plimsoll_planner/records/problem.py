@@ -39,7 +39,7 @@ from plimsoll_planner.records.fixed_parts import (
     check_techniques,
     check_tensor_degree,
 )
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile, Sequences
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
 
@@ -155,6 +155,8 @@ class Override(Record):
     """Of every stage with replicas; null: not fixed."""
     optimizer_home: OptimizerHome | None = None
     """Of every stage; null: not fixed."""
+    sequences: Sequences | None = None
+    """Of tensor groups; null: not fixed."""
     in_flight_caps: Caps = ()
     """Micro-batches in flight of each stage, the same or one fewer from stage to stage
     and 1 on the last; empty: not fixed."""
@@ -255,10 +257,12 @@ class Problem(Document):
     def tensor_degrees(self) -> tuple[int, ...]:
         """Those of them that limits and override allow."""
         fixed, allowed = self.override.tensor_degree, self.limits.tensor_degrees
+        fitting = self.profile.tensor_degrees_of(self.override.sequences)
         return tuple(
             degree
             for degree in self.possible_tensor_degrees
-            if fixed in {None, degree} and (not allowed or degree in allowed)
+            if degree in fitting and fixed in {None, degree}
+            if not allowed or degree in allowed
         )
 
     @property
@@ -329,7 +333,8 @@ class Problem(Document):
         check_degree("num_stages", fixed.num_stages, limits.pipeline_degrees)
         check_degree("data_degree", fixed.data_degree, limits.data_degrees)
         check_degree("tensor_degree", fixed.tensor_degree, limits.tensor_degrees)
-        check_tensor_degree(engine, self.profile, fixed.tensor_degree)
+        sequences = fixed.sequences
+        check_tensor_degree(engine, self.profile, fixed.tensor_degree, sequences)
         check_techniques(engine, fixed.optimizer_home, fixed.sharding)
         if fixed.in_flight_caps and not self.has_in_flight_caps:
             rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"
