@@ -4,7 +4,7 @@ The process is the first of T ranks, in a group in which nothing is sent: bytes 
 same, and what a collective would give is there, with other values. Each layer is built
 whole and split as the trainer does it.
 
-In: a workload, T. Out: a mesh, and which degrees the layers can be split by. Called by
+In: a workload, T. Out: a mesh, and the variants that layers can be had in. Called by
 the prober.
 """
 
@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from plimsoll_planner.records.model_profile import NotSplit
+from plimsoll_planner.records.model_profile import NotSplit, Variant
 from plimsoll_profiler.probing.messages import Case
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.world import join_world
-from plimsoll_trainer.errors import located
+from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.torch_internals import (
     FakeTensorMode,
     single_process,
@@ -59,57 +60,82 @@ def splits_layers(workload: Workload) -> bool:
     return any(layer.parallelize is not None for layer in workload.layers)
 
 
-def split_degrees(
+def splits_sequences(workload: Workload) -> bool:
+    """Whether some layer says how it is split with its sequences."""
+    return any(layer.parallelize_sequence is not None for layer in workload.layers)
+
+
+def split_variants(
     workload: Workload,
     degrees: Sequence[int],
     cases: Sequence[Case],
     shapes: Boundaries,
-) -> tuple[list[int], list[NotSplit]]:
-    """Degrees of which every layer can be split, and why others cannot be had."""
-    if not splits_layers(workload):
-        return [1], []
-    possible, left_out = [1], list[NotSplit]()
+) -> tuple[list[Variant], list[NotSplit]]:
+    """Variants that every layer can be had in, and why others cannot.
+
+    What cannot be split as it is, is not tried with sequences split as well.
+    """
+    ways = [splits_layers(workload), splits_sequences(workload)]
+    if not any(ways):
+        return [Variant()], []
+    possible, left_out = [Variant()], list[NotSplit]()
     mixes = "" if is_elementwise(workload.optimizer) else MIXES
-    for degree in degrees:
-        if degree == 1:
+    for degree, by_sequence in product(degrees, (False, True)):
+        failed = any(one.tensor_degree == degree for one in left_out)
+        if degree == 1 or failed or not ways[by_sequence]:
             continue
-        why = mixes or why_not_split(workload, degree, cases, shapes)
-        if why:
-            left_out.append(NotSplit(tensor_degree=degree, why=why))
-        else:
-            possible.append(degree)
+        variant = Variant(tensor_degree=degree, sequence_parallel=by_sequence)
+        why = mixes or why_not_split(workload, variant, cases, shapes)
+        if not why:
+            possible.append(variant)
+            continue
+        left_out.append(
+            NotSplit(tensor_degree=degree, sequence_parallel=by_sequence, why=why)
+        )
     return possible, left_out
 
 
 def why_not_split(
-    workload: Workload, degree: int, cases: Sequence[Case], shapes: Boundaries
+    workload: Workload, variant: Variant, cases: Sequence[Case], shapes: Boundaries
 ) -> str:
     """Why a group of ranks cannot share every layer; empty where it can.
 
     Each kind of layer is split and run forward on tensors without data.
     """
+    degree, advice = variant.tensor_degree, "parallelize leave inputs and outputs whole"
+    if variant.sequence_parallel:
+        advice = "parallelize_sequence give this rank's part of the sequence"
+        for layer in workload.layers:
+            if layer.parallelize_sequence is None:
+                return f"layer {layer.name!r} has no parallelize_sequence"
+        try:
+            shapes = shapes.in_parts(workload, degree)
+        except WorkloadError as error:
+            return str(error)
     for case in cases:
         name = workload.layers[case.layer].name
-        whole = shapes.between[case.layer + 1]
+        expected = shapes.between[case.layer + 1]
         try:
-            found = split_output(workload, degree, case.layer, shapes)
+            found = split_output(workload, variant, case.layer, shapes)
+        except WorkloadError as error:
+            return str(error)
         except Exception as error:  # noqa: BLE001 - their code
             return f"layer {name!r} on {degree} ranks: {located(error)}"
-        if found != whole:
+        if found != expected:
             return (
-                f"layer {name!r} gives {found} on {degree} ranks, and {whole} on one: "
-                "let parallelize leave inputs and outputs whole"
+                f"layer {name!r} gives {found} on {degree} ranks, but {expected} is "
+                f"needed: let {advice}"
             )
     return ""
 
 
 def split_output(
-    workload: Workload, degree: int, index: int, shapes: Boundaries
+    workload: Workload, variant: Variant, index: int, shapes: Boundaries
 ) -> TensorSpec | str:
     """Form of what a layer gives where a group shares it."""
-    incoming = shapes.between[index]
-    with tensor_group(degree) as mesh, FakeTensorMode():
-        layer = build_layer(workload, index, CPU, mesh)
+    incoming, by_sequence = shapes.between[index], variant.sequence_parallel
+    with tensor_group(variant.tensor_degree) as mesh, FakeTensorMode():
+        layer = build_layer(workload, index, CPU, mesh, sequence_parallel=by_sequence)
         given: object = layer(incoming.empty("cpu"))
     if not isinstance(given, Tensor) or isinstance(given, DTensor):
         return f"a {type(given).__name__}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -26,6 +26,7 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.probing import layer_timing
 from plimsoll_profiler.probing.messages import (
+    WHOLE,
     Frame,
     ProbeRequest,
     ProbeResult,
@@ -206,8 +207,8 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
     frame = SimpleNamespace(
         cases="ab",
         micro_batches=request.micro_batches,
-        tensor_degrees=(1,),
-        split_cases=(),
+        variants=(WHOLE,),
+        is_own=lambda *_: True,
     )
     found = Findings(request=request, frame=cast(Frame, frame))
 
@@ -216,7 +217,7 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
         return (
             out_of_memory(probe, "killed")
             if is_lost
-            else a_result(1.0, 2.0, **asdict(probe))
+            else a_result(1.0, 2.0, case=probe.case, micro_batch=probe.micro_batch)
         )
 
     for probe in found.open_probes():
