@@ -15,6 +15,7 @@ pytest.importorskip("transformers")
 
 import torch
 
+from plimsoll_profiler.probing.prober import Prober
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.workload import Workload
@@ -43,8 +44,17 @@ def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
         and inspect.signature(function).return_annotation is Workload
     }
     assert len(made) >= 8
+    assert "workload_that_splits_sequences" in made
     for name, workload in made.items():
         assert len(boundaries_of(workload, 2).between) > 2, name
         part = StageSlice(first_layer=0, end_layer=len(workload.layers))
         x, targets = workload.batch(0, 0, 2)
         build_stage(workload, part, torch.device("cpu"))(x, targets).backward()
+
+
+def test_the_sequences_of_its_example_are_split(page: ModuleType) -> None:
+    """Every layer gives its part on two ranks, and on four."""
+    prober = Prober(page.workload_that_splits_sequences(), [1], (1, 2, 4, 16))
+    assert [v.tensor_degree for v in prober.variants if v.sequence_parallel] == [2, 4]
+    [left_out] = prober.not_split
+    assert "of which 16 ranks cannot split the sequence" in left_out.why
