@@ -23,6 +23,7 @@ from benchmarks.support.truth_run import (
     profile_of,
     run_plans,
 )
+from plimsoll_planner.records.model_profile import Sequences
 
 ROWS = RESULTS / "truth.csv"
 
@@ -35,8 +36,10 @@ def measure() -> Iterator[Measurement]:
         made = profile_of(name)
         num_layers = len(made.layers.name)
         hows = list(arrangements(num_layers))
-        for degree in made.tensor_degrees[1:]:
-            hows += split_arrangements(num_layers, degree)
+        for sequences in Sequences:
+            for degree in made.tensor_degrees_of(sequences):
+                if degree > 1:
+                    hows += split_arrangements(num_layers, degree, sequences)
         rows.extend(
             compare(name, made, how, link, truth)
             for how, truth in zip(hows, run_plans(name, hows), strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from examples import mlp, wide_layer
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
-from plimsoll_planner.records.model_profile import Precision
+from plimsoll_planner.records.model_profile import Precision, Sequences
 from plimsoll_planner.records.problem import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
@@ -111,6 +111,8 @@ class Arrangement:
     replicas: int = 1
     parts: int = 1
     """Ranks that share each layer."""
+    sequences: Sequences = Sequences.WHOLE
+    """Of these ranks."""
     micro_batch: int = 2
     recomputed: tuple[int, ...] = ()
     shardings: tuple[Sharding, ...] = ()
@@ -157,6 +159,7 @@ class Arrangement:
             cuts=self.cuts,
             data_degree=self.replicas,
             tensor_degree=self.parts,
+            sequences=self.sequences,
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
             sharding=self.sharding_of(0),
@@ -168,6 +171,7 @@ class Arrangement:
         """Show it in a table."""
         parts = (
             f"P{len(self.cuts)} D{self.replicas} T{self.parts} b{self.micro_batch}",
+            f"sequences {self.sequences}",
             f"cuts {joined(self.cuts)} recompute {len(self.recomputed)}",
             f"in flight {joined(self.in_flight)}",
             f"sharded {joined(self.shardings) or 'none'}",
@@ -218,17 +222,20 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     yield Arrangement(cuts=(0, half), replicas=2, recomputed=(*inner, last))
 
 
-def split_arrangements(num_layers: int, parts: int) -> Iterator[Arrangement]:
+def split_arrangements(
+    num_layers: int, parts: int, sequences: Sequences = Sequences.WHOLE
+) -> Iterator[Arrangement]:
     """Yield plans whose layers so many ranks share, with all else that plans have."""
     inner = tuple(range(1, num_layers - 1))
     half, level = num_layers // 2, Sharding.OPTIMIZER
-    yield Arrangement(cuts=(0,), parts=parts)
-    yield Arrangement(cuts=(0,), parts=parts, micro_batch=8, recomputed=inner)
-    two = Arrangement(cuts=(0, half), parts=parts)
+    one = Arrangement(cuts=(0,), parts=parts, sequences=sequences)
+    yield one
+    yield replace(one, micro_batch=8, recomputed=inner)
+    two = replace(one, cuts=(0, half))
     yield replace(two, recomputed=inner[:half])
     host = OptimizerHome.HOST
     yield replace(two, micro_batch=1, caps=(1, 1), homes=(host, host))
     if parts * 2 * 2 <= MOST_RANKS:
-        divided = replace(two, cuts=(0,), replicas=2, shardings=(level,))
+        divided = replace(one, replicas=2, shardings=(level,))
         yield divided
         yield replace(divided, cuts=(0, half), shardings=(level, level))

@@ -29,7 +29,7 @@ from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Sequences
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Link, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
@@ -79,6 +79,7 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
             recomputed=frozenset(i for i in how.recomputed if first <= i < end),
             sharding=how.sharding_of(stage),
             optimizer_home=how.home_of(stage),
+            sequence_parallel=how.sequences is Sequences.SPLIT,
             in_flight_cap=how.in_flight[stage],
         )
         for stage, (first, end) in enumerate(zip(how.cuts, ends, strict=True))
@@ -192,6 +193,7 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
         cuts=tuple(stage.chunks[0].first_layer for stage in plan.stages),
         replicas=plan.stages[0].data_degree,
         parts=plan.stages[0].variant.tensor_degree,
+        sequences=plan.stages[0].variant.sequences,
         micro_batch=plan.micro_batch,
         recomputed=tuple(
             layer for stage in plan.stages for layer in stage.recomputed_layers

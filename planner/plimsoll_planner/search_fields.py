@@ -204,6 +204,13 @@ FIELDS: Final = (
         help="How many GPUs share each layer: the degree of tensor parallelism.",
     ),
     SearchField(
+        record="override.sequences",
+        spec="spec.override.sequences",
+        option="--sequences",
+        help="What each GPU of those that share layers has of the sequences between "
+        "them: `whole`, or `split`, a part of each; unset: the search chooses.",
+    ),
+    SearchField(
         record="override.micro_batch",
         spec="spec.override.microBatch",
         option="--micro-batch",

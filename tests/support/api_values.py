@@ -90,6 +90,7 @@ A_SPEC: dict[str, Any] = {
         "inFlightCaps": [2, 1],
         "sharding": "optimizer",
         "optimizerHome": "host",
+        "sequences": "split",
     },
     "profile": {"policy": "Always", "source": "Traced", "timeoutSeconds": 60},
     "launch": {

@@ -50,13 +50,15 @@ def plan_for(
             cuts[stage],
             cuts[stage + 1],
             tuple(range(stage * of_stage, (stage + 1) * of_stage)),
-            variant=Variant(tensor_degree=parts),
             data_degree=replicas,
             recomputed_layers=tuple(
                 i for i in sorted(recomputed) if cuts[stage] <= i < cuts[stage + 1]
             ),
             peaks=(),
-            **{"in_flight_cap": min(num_stages - stage, num_micro_batches)}
+            **{
+                "variant": Variant(tensor_degree=parts),
+                "in_flight_cap": min(num_stages - stage, num_micro_batches),
+            }
             | extra[stage],
         )
         for stage in range(num_stages)

@@ -12,14 +12,22 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
+    PrepareModuleOutput,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
 
+from plimsoll_trainer.sequence_parallel import (
+    drop_out_parts,
+    gathered,
+    used_on_parts,
+    used_on_whole,
+)
 from plimsoll_trainer.workload import Layer, Workload
 from tests.support.workloads import Embedding, Head, a_gpt
 
@@ -44,14 +52,13 @@ class SplitBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, t, width] -> [b, t, width]."""
-        b, t, _ = x.shape
         normed = self.norm_1(x)
         q, k, v = (
-            project(normed).view(b, t, -1, self.size).transpose(1, 2)
+            project(normed).unflatten(-1, (-1, self.size)).transpose(1, 2)
             for project in (self.q, self.k, self.v)
         )
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.dropout(self.out(y.transpose(1, 2).reshape(b, t, -1)))
+        x = x + self.dropout(self.out(y.transpose(1, 2).flatten(2)))
         z: Tensor = x + self.dropout(
             self.down(nn.functional.gelu(self.up(self.norm_2(x))))
         )
@@ -80,6 +87,35 @@ def split_head(module: nn.Module, mesh: DeviceMesh) -> None:
     over(mesh, module, token=ColwiseParallel(output_layouts=Replicate()))
 
 
+PARTS, WHOLE = Shard(1), Replicate()
+
+
+def split_embedding_sequence(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Give each rank some tokens of the vocabulary, then its part of the sequence."""
+    out = PrepareModuleOutput(output_layouts=WHOLE, desired_output_layouts=PARTS)
+    parallelize_module(module, mesh, out)
+    split_embedding(module, mesh)
+    used_on_whole(module.get_parameter("position"))
+
+
+def split_block_sequence(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Give each rank heads and columns as above, and its part of the rest."""
+    columns = {name: ColwiseParallel() for name in "qkv"}
+    rows = {name: RowwiseParallel(output_layouts=PARTS) for name in ("out", "down")}
+    over(mesh, module, norm_2=SequenceParallel(), **columns, **rows)
+    over(mesh, module, up=ColwiseParallel(input_layouts=PARTS))
+    norm = module.get_submodule("norm_1")
+    used_on_parts(*norm.parameters())
+    norm.register_forward_hook(lambda _, __, normed: gathered(normed, mesh))
+    drop_out_parts(module.get_submodule("dropout"), mesh)
+
+
+def split_head_sequence(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Give each rank logits as above."""
+    token = ColwiseParallel(input_layouts=PARTS, output_layouts=WHOLE)
+    over(mesh, module, token=token, norm=SequenceParallel())
+
+
 def a_split_gpt(
     *, depth: int = 3, width: int = 48, dropout: float = 0.0, **fields: Any
 ) -> Workload:
@@ -91,6 +127,7 @@ def a_split_gpt(
             factory=partial(Embedding, width),
             kind="embedding",
             parallelize=split_embedding,
+            parallelize_sequence=split_embedding_sequence,
         ),
         *(
             Layer(
@@ -98,6 +135,7 @@ def a_split_gpt(
                 factory=block,
                 kind="block",
                 parallelize=split_block,
+                parallelize_sequence=split_block_sequence,
             )
             for place in range(depth)
         ),
@@ -106,6 +144,7 @@ def a_split_gpt(
             factory=partial(Head, width),
             kind="head",
             parallelize=split_head,
+            parallelize_sequence=split_head_sequence,
         ),
     )
     return replace(a_gpt(depth=depth, width=width, **fields), layers=layers)
@@ -114,5 +153,8 @@ def a_split_gpt(
 def a_whole_gpt(**fields: Any) -> Workload:
     """Build the same without a split: each rank of a tensor group has all of it."""
     split = a_split_gpt(**fields)
-    layers = tuple(replace(layer, parallelize=None) for layer in split.layers)
+    layers = tuple(
+        replace(layer, parallelize=None, parallelize_sequence=None)
+        for layer in split.layers
+    )
     return replace(split, layers=layers)

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
+from plimsoll_planner.records.model_profile import Variant
 from tests.support.jobs import Job, losses
 
 Plan = tuple[tuple[int, ...], dict[str, Any]]
@@ -35,9 +36,13 @@ HOST = {"optimizer_home": OptimizerHome.HOST}
 TWO_ON_HOST: Plan = ((0, 2, 5), {"of_stages": (HOST, HOST)})
 ONE_ON_HOST: Plan = ((0, 5), {"of_stages": (HOST,)})
 DIVIDED_ON_HOST: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED | HOST,)})
-STAGES_OF_PARTS: Plan = ((0, 2, 5), {"replicas": (1, 2)})
+BY_2, BY_4 = (
+    {"variant": Variant(tensor_degree=degree, sequence_parallel=True)}
+    for degree in (2, 4)
+)
+STAGES_OF_PARTS: Plan = ((0, 2, 5), {"replicas": (1, 2), "of_stages": (BY_2, BY_2)})
 REPLICAS_OF_PARTS: Plan = ((0, 5), {"replicas": (2, 2), "of_stages": (PARAMETERS,)})
-PARTS_ON_HOST: Plan = ((0, 5), {"replicas": (1, 4), "of_stages": (HOST,)})
+PARTS_ON_HOST: Plan = ((0, 5), {"replicas": (1, 4), "of_stages": (HOST | BY_4,)})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
 pytestmark = pytest.mark.slow  # 18 s of CPU: each job trains twice
@@ -143,7 +148,7 @@ def test_state_is_read_wherever_it_is_held(job: Job) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_tensor_groups_share_is_read_by_any_plan(job: Job, precision: str) -> None:
-    """Stages, replicas that divide state and parts of layers take turns.
+    """Stages, replicas that divide state, parts of layers and of sequences take turns.
 
     Sums over ranks are taken in another order, as between replicas.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -20,6 +21,7 @@ from tests.training_job.test_transparency import (
     BF16,
     CPU,
     EMBEDDING,
+    LAST_NORMS,
     Kind,
     relative,
     train_alone,
@@ -55,6 +57,18 @@ KINDS = {
         tolerances=BF16,
         workload=(("precision", Precision.BF16),),
     ),
+}
+KINDS |= {
+    "two parts of sequences": replace(KINDS["two parts"], sequence=True),
+    "four parts of sequences, two stages": replace(
+        KINDS["four parts"], cuts=(0, 2, 5), sequence=True
+    ),
+    "stages, replicas and all else with sequences": replace(
+        KINDS["two stages, two replicas that divide state, recomputed"],
+        sequence=True,
+        workload=(("ties", (EMBEDDING, LAST_NORMS)), ("dropout", 0.2)),
+    ),
+    "bf16 with sequences": replace(KINDS["bf16"], sequence=True),
 }
 QUICK_KINDS = ("two parts",)
 PARAMS = [

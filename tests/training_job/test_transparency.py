@@ -47,6 +47,8 @@ class Kind:
     replicas: int = 1
     parts: int = 1
     """Ranks that share each layer."""
+    sequence: bool = False
+    """Whether they split sequences as well."""
     recomputed: frozenset[int] = frozenset()
     divided: frozenset[int] = frozenset()
     """Stages whose replicas divide state."""
@@ -80,6 +82,7 @@ class Kind:
                 end_layer=end,
                 recomputed=frozenset(i for i in self.recomputed if first <= i < end),
                 sharding=self.level if s in self.divided else Sharding.NONE,
+                sequence_parallel=self.sequence,
                 in_flight_cap=self.caps[s] if self.caps else None,
             )
             for s, (first, end) in enumerate(pairwise(self.cuts))

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 import torch
 
 from plimsoll_profiler.probing.prober import Prober
-from plimsoll_profiler.probing.tensor_groups import SplitDegrees
+from plimsoll_profiler.probing.tensor_groups import SplitVariants
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.workload import Workload
@@ -51,6 +51,7 @@ def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
         and inspect.signature(function).return_annotation is Workload
     }
     assert len(made) >= 8
+    assert "workload_that_splits_sequences" in made
     for name, workload in made.items():
         assert len(boundaries_of(workload, 2).between) > 2, name
         part = StageSlice(first_layer=0, end_layer=len(workload.layers))
@@ -58,7 +59,7 @@ def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
         build_stage(workload, part, torch.device("cpu"))(x, targets).backward()
 
 
-def split_of_page() -> SplitDegrees:
+def split_of_page() -> SplitVariants:
     """Degrees by which ranks share the layers of the page."""
     return Prober(read_page().workload_that_is_split(), [1], (1, 2, 4, 8)).split
 
@@ -66,5 +67,15 @@ def split_of_page() -> SplitDegrees:
 def test_the_split_of_the_page_is_its_layer() -> None:
     """Two and four ranks share four heads; eight cannot."""
     split = run_on_device(split_of_page)
-    assert (split.possible, split.not_compared) == ((1, 2, 4), ())
+    assert [one.tensor_degree for one in split.possible] == [1, 2, 4]
+    assert split.not_compared == ()
     assert [one.tensor_degree for one in split.left_out] == [8]
+
+
+def test_the_sequences_of_its_example_are_split(page: ModuleType) -> None:
+    """Every layer gives its part on two ranks, and on four."""
+    prober = Prober(page.workload_that_splits_sequences(), [1], (1, 2, 4, 16))
+    variants = prober.split.possible
+    assert [v.tensor_degree for v in variants if v.sequence_parallel] == [2, 4]
+    [left_out] = prober.split.left_out
+    assert "of which 16 ranks cannot split the sequence" in left_out.why

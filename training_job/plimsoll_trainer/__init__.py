@@ -7,6 +7,7 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
     torch_internals             every private name of torch that is used
     workload                    what a user writes
     random_keys                 random numbers that depend on no rank
+    sequence_parallel           how layers let ranks split sequences between them
 
     user_code/                  the code of a user: found, identified and called
     engine/                     what the ranks compute in a step

@@ -23,7 +23,7 @@ A private name may change with any release, so each stands here once. They are f
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
     set_local            lets the part of a DTensor that is here lie elsewhere
-    wait_tensor          gives a collective's result, which a trace takes for a new one
+    collectives          of tensor groups; a trace takes what wait_tensor gives for new
     FlopsHere            counts what is done with the parts of DTensors that are here
 
 `plimsoll_profiler.ranks.self_check` replays a toy against real processes and names the
@@ -72,13 +72,13 @@ __all__ = [
     "without_modes",
 ]
 
-
 NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
 math_attention = torch.ops.aten._scaled_dot_product_attention_math
 unsafe_view = torch.ops.aten._unsafe_view.default
-wait_tensor = torch.ops._c10d_functional.wait_tensor.default
+collectives = torch.ops._c10d_functional
+wait_tensor = collectives.wait_tensor.default
 
 
 class HeldTensor:

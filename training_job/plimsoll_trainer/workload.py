@@ -93,6 +93,13 @@ class Layer:
     `torch.distributed.tensor.parallel.parallelize_module` does with
     `src_data_rank=None`; inputs and outputs stay whole. None: each rank has all of it.
     """
+    parallelize_sequence: Parallelize | None = None
+    """Splits the module likewise, and the sequence, the second dimension of what passes
+    between layers: inputs and outputs are this rank's part of it, but for the inputs of
+    the first layer and the outputs of the last. Every trained parameter is then a
+    DTensor, or declared by `plimsoll_trainer.sequence_parallel`. None in any layer: the
+    model cannot be split like this.
+    """
     recomputable: bool = True
     """False where running the forward pass twice would change the result."""
 

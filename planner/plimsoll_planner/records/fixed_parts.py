@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.engine import EngineTraits, OptimizerHome, Sharding
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile, Sequences
 
 
 def refuse(field: str, rule: str, value: object) -> InvalidFieldError:
@@ -50,9 +50,13 @@ def check_degree(field: str, degree: int | None, allowed: tuple[int, ...]) -> No
 
 
 def check_tensor_degree(
-    engine: EngineTraits, profile: ModelProfile, degree: int | None
+    engine: EngineTraits,
+    profile: ModelProfile,
+    degree: int | None,
+    sequences: Sequences | None,
 ) -> None:
-    """The engine splits layers, and they were profiled so."""
+    """The engine splits layers and sequences, and they were profiled so."""
+    check_sequences(engine, profile, degree, sequences)
     if degree is None or degree == 1:
         return
     if not engine.can.tensor_parallel:
@@ -63,6 +67,29 @@ def check_tensor_degree(
         reason = profile.why_not_split(degree)
         rule = f"one that the layers were profiled for: {known}"
         raise refuse("tensor_degree", f"{rule} ({reason})" if reason else rule, degree)
+
+
+def check_sequences(
+    engine: EngineTraits,
+    profile: ModelProfile,
+    degree: int | None,
+    sequences: Sequences | None,
+) -> None:
+    """Sequences can be split, under the tensor degree that is fixed."""
+    if sequences is not Sequences.SPLIT:
+        return
+    if not engine.can.tensor_parallel:
+        rule = f"whole, as {engine.engine} has no tensor parallelism"
+        raise refuse("sequences", rule, str(sequences))
+    degrees = profile.tensor_degrees_of(sequences)
+    if degree in degrees or (degree is None and degrees):
+        return
+    known = ", ".join(map(str, degrees))
+    where = f"for tensor degree {known} alone" if known else "for no tensor degree"
+    left_out = (n for n in profile.not_split if degree in {None, n.tensor_degree})
+    why = "".join(f"; {one.why}" for one in left_out)
+    rule = f"whole, as layers were profiled with split sequences {where}{why}"
+    raise refuse("sequences", rule, str(sequences))
 
 
 def check_techniques(

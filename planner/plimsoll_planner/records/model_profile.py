@@ -84,6 +84,15 @@ class Fingerprint(Record):
         self.require_distinct("libraries", (library.name for library in self.libraries))
 
 
+class Sequences(StrEnum):
+    """What each rank of a tensor group has between its layers' split parts."""
+
+    WHOLE = "whole"
+    """All of every sequence."""
+    SPLIT = "split"
+    """Its part: norms, sums and what passes from layer to layer are shared."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant(Record):
     """How a layer is split inside its stage.
@@ -100,12 +109,23 @@ class Variant(Record):
         if self.sequence_parallel and self.tensor_degree == 1:
             raise self.refuse("sequence_parallel", "false where tensor_degree is 1")
 
+    @property
+    def sequences(self) -> Sequences:
+        """What each rank has of them."""
+        return Sequences.SPLIT if self.sequence_parallel else Sequences.WHOLE
+
+    def has(self, sequences: Sequences | None) -> bool:
+        """Whether sequences are as asked; None: whichever they are."""
+        return sequences in {None, self.sequences}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotSplit(Record):
     """A tensor degree that was asked for and cannot be had."""
 
     tensor_degree: Count
+    sequence_parallel: bool = False
+    """True: it can be had, but not with sequences split as well."""
     why: Message
 
 
@@ -269,7 +289,12 @@ class ModelProfile(Document):
     @property
     def tensor_degrees(self) -> tuple[int, ...]:
         """Degrees that some variant was profiled for, rising."""
-        return tuple(sorted({variant.tensor_degree for variant in self.variants}))
+        return self.tensor_degrees_of(None)
+
+    def tensor_degrees_of(self, sequences: Sequences | None) -> tuple[int, ...]:
+        """Those of the variants with such sequences; None: of all."""
+        fitting = (one for one in self.variants if one.has(sequences))
+        return tuple(sorted({variant.tensor_degree for variant in fitting}))
 
     def why_not_split(self, tensor_degree: int) -> str:
         """Why layers are not split by a degree; empty if that was not asked."""

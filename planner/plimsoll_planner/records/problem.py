@@ -39,7 +39,7 @@ from plimsoll_planner.records.fixed_parts import (
     check_techniques,
     check_tensor_degree,
 )
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile, Sequences
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
 
@@ -105,8 +105,7 @@ class Limits(Record):
     schedules: tuple[Schedule, ...] = ()
     """Empty: any that the engine runs."""
     shardings: tuple[Sharding, ...] = tuple(Sharding)
-    """Levels that each stage may have; where replicas cannot divide anything, all is
-    whole."""
+    """Levels that each stage may have; what cannot be divided is whole under all."""
     optimizer_homes: tuple[OptimizerHome, ...] = tuple(OptimizerHome)
     """Where the optimizer state of each stage may be."""
     in_flight_caps: bool = True
@@ -155,6 +154,8 @@ class Override(Record):
     """Of every stage with replicas; null: not fixed."""
     optimizer_home: OptimizerHome | None = None
     """Of every stage; null: not fixed."""
+    sequences: Sequences | None = None
+    """Of tensor groups; null: not fixed."""
     in_flight_caps: Caps = ()
     """Micro-batches in flight of each stage, the same or one fewer from stage to stage
     and 1 on the last; empty: not fixed."""
@@ -260,7 +261,9 @@ class Problem(Document):
     def allows_tensor_degree(self, degree: int) -> bool:
         """Whether limits and override leave room for a degree."""
         fixed, allowed = self.override.tensor_degree, self.limits.tensor_degrees
-        return fixed in {None, degree} and (not allowed or degree in allowed)
+        fitting = self.profile.tensor_degrees_of(self.override.sequences)
+        is_allowed = not allowed or degree in allowed
+        return is_allowed and degree in fitting and fixed in {None, degree}
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -330,7 +333,8 @@ class Problem(Document):
         check_degree("num_stages", fixed.num_stages, limits.pipeline_degrees)
         check_degree("data_degree", fixed.data_degree, limits.data_degrees)
         check_degree("tensor_degree", fixed.tensor_degree, limits.tensor_degrees)
-        check_tensor_degree(engine, self.profile, fixed.tensor_degree)
+        sequences = fixed.sequences
+        check_tensor_degree(engine, self.profile, fixed.tensor_degree, sequences)
         check_techniques(engine, fixed.optimizer_home, fixed.sharding)
         if fixed.in_flight_caps and not self.has_in_flight_caps:
             rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"

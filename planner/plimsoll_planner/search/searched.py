@@ -16,6 +16,7 @@ from plimsoll_planner.records.engine import (
     Schedule,
     Sharding,
 )
+from plimsoll_planner.records.model_profile import Sequences
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.techniques import TECHNIQUES
@@ -42,13 +43,7 @@ def require_searched(problem: Problem) -> None:
                     f"limits.{field}: {entry} is not searched yet, and a certificate "
                     f"would say that it was: allow only {only}"
                 )
-    for degree in problem.limits.tensor_degrees:
-        if degree not in problem.possible_tensor_degrees:
-            only = ", ".join(map(str, problem.possible_tensor_degrees))
-            raise CannotPlanError(
-                f"limits.tensor_degrees: {degree} is not searched, as "
-                f"{lacking_text(problem, degree)}: allow only {only}"
-            )
+    require_degrees(problem)
     if not searched_schedules(problem):
         raise CannotPlanError(
             f"engine {problem.engine.engine} runs {', '.join(problem.schedules)}, and "
@@ -62,6 +57,27 @@ def require_searched(problem: Problem) -> None:
             f"engine {problem.engine.engine} recomputes by "
             f"{problem.engine.can.recompute}, and only recompute by layer is searched "
             "yet"
+        )
+
+
+def require_degrees(problem: Problem) -> None:
+    """Refuse tensor degrees that layers were not profiled for.
+
+    Raises:
+        CannotPlanError: names the degree, and which may be asked for.
+    """
+    for degree in problem.limits.tensor_degrees:
+        if degree not in problem.possible_tensor_degrees:
+            only = ", ".join(map(str, problem.possible_tensor_degrees))
+            raise CannotPlanError(
+                f"limits.tensor_degrees: {degree} is not searched, as "
+                f"{lacking_text(problem, degree)}: allow only {only}"
+            )
+    if not problem.tensor_degrees:
+        raise CannotPlanError(
+            "`override.sequences` is split, and `limits.tensor_degrees` leaves no "
+            "degree that layers were profiled with split sequences for: allow one of "
+            + ", ".join(map(str, problem.profile.tensor_degrees_of(Sequences.SPLIT)))
         )
 
 

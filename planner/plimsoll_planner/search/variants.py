@@ -54,7 +54,11 @@ def searched_variants(problem: Problem) -> tuple[Variant, ...]:
     found: list[Variant] = []
     for degree in problem.tensor_degrees:
         every = problem.profile.variants
-        mine = [one for one in every if one.tensor_degree == degree]
+        mine = [
+            one
+            for one in every
+            if one.tensor_degree == degree and one.has(problem.override.sequences)
+        ]
         plain, *others = sorted(mine, key=lambda one: one.sequence_parallel)
         is_left_out = any(is_never_worse(problem, one, plain) for one in others)
         found += others if is_left_out else [plain, *others]

@@ -265,6 +265,7 @@ def override_text(space: Space) -> str:
         "in flight": ",".join(map(str, override.in_flight_caps)) or None,
         "sharding": override.sharding,
         "optimizer on the": override.optimizer_home,
+        "sequences": override.sequences,
     }
     parts = [f"{name} {value}" for name, value in found.items() if value is not None]
     if override.recomputed_layers is not None:

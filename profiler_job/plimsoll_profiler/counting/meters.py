@@ -20,6 +20,7 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import EMULATED_PRODUCT
 from plimsoll_planner.units import product_name
+from plimsoll_profiler.counting.gloo_scratch import gloo_scratch
 from plimsoll_profiler.counting.kernel_workspaces import kernel_workspaces
 from plimsoll_profiler.counting.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.counting.operator_policy import cuda_operators
@@ -102,6 +103,8 @@ def open_bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
     """
     with ExitStack() as stack:
         stack.enter_context(settled_heap())
+        if kind is DeviceKind.EMULATED:
+            stack.enter_context(gloo_scratch())
         if source is Source.MEASURED:
             yield measuring_bench(kind)
             return

@@ -82,10 +82,10 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def note_message(self, operator: Any, args: tuple[Any, ...], out: Any) -> None:
         """Note what a collective of a tensor group sends over each link of a ring."""
         if rounds := rounds_of(operator):
-            size = dist.get_world_size()  # a prober is in a group that shares layers
             whole = max(args[0].nbytes, out.nbytes)
-            self.sent_bytes += rounds * -(-whole * (size - 1) // size)
-            self.latencies += rounds * (size - 1)
+            sent_bytes, latencies = ring_of(whole, rounds)
+            self.sent_bytes += sent_bytes
+            self.latencies += latencies
             self.largest_message_bytes = max(self.largest_message_bytes, whole)
 
     def note(self, operator: Any, flop: float) -> None:
@@ -113,6 +113,12 @@ def rounds_of(operator: Any) -> int:
         return 0
     name = operator.name().partition("::")[2].partition(".")[0]
     return COLLECTIVES.get(name.removesuffix("_"), 0)
+
+
+def ring_of(num_bytes: int, rounds: int) -> tuple[int, int]:
+    """Bytes that each rank sends, and latencies that it waits for, in a ring."""
+    size = dist.get_world_size()  # a prober is in a group that shares layers
+    return rounds * -(-num_bytes * (size - 1) // size), rounds * (size - 1)
 
 
 def count_work(run: Callable[[], object]) -> Work:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_profiler.counting.meters import Bench
-from plimsoll_profiler.counting.work_counter import count_work
+from plimsoll_profiler.counting.work_counter import count_work, ring_of
 from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_timing import median_s
@@ -22,10 +22,10 @@ from plimsoll_profiler.probing.optimizer_steps import probe_steps
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import tensor_in
-from plimsoll_trainer.engine.split_tensors import here, parameters_here
+from plimsoll_trainer.engine.split_tensors import here, is_part_of_sum, parameters_here
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
-from plimsoll_trainer.workload import Tie, Workload
+from plimsoll_trainer.workload import Workload
 
 
 def probe_state(
@@ -35,19 +35,25 @@ def probe_state(
     divider: Divider | None = None,
     host_steps: HostSteps | None = None,
     mesh: DeviceMesh | None = None,
+    *,
+    sequence_parallel: bool = False,
 ) -> tuple[nn.Module, LayerState]:
     """Build a layer and step its optimizer; `divider` if replicas may divide it.
 
     On a real device also on the host, if `host_steps` are given. Over a mesh, the part
     that its first rank has.
     """
-    layer = build_layer(workload, index, bench.device, mesh)
+    layer = build_layer(
+        workload, index, bench.device, mesh, sequence_parallel=sequence_parallel
+    )
     every = parameters_here(layer)
     parameters = [p for p in every if p.requires_grad]
     steps = probe_steps(parameters, workload, bench)
     divided = None
     if divider is not None:
         divided = divider.state_of(every, steps.kept_bytes, bench)
+    parts = [gradient_of(p) for p in parameters if is_part_of_sum(p)]
+    messages = [ring_of(part.nbytes, 2) for part in parts if part is not None]
     return layer, LayerState(
         parameter_bytes=nbytes(every, bench),
         gradient_bytes=nbytes(steps.gradients, bench),
@@ -60,6 +66,8 @@ def probe_state(
         if host_steps and bench.is_real
         else None,
         divided=divided,
+        step_sent_bytes=sum(sent for sent, _ in messages),
+        step_latencies=sum(latencies for _, latencies in messages),
     )
 
 
@@ -74,26 +82,30 @@ def tied_layers(
     bench: Bench,
     divider: Divider | None = None,
     mesh: DeviceMesh | None = None,
+    *,
+    sequence_parallel: bool = False,
 ) -> Iterator[TiedLayers]:
     """Yield what the layers of each tie share, on one rank of a mesh."""
     for tie in workload.ties:
         layers = tuple(sorted({workload.index_of(name) for name, _ in tie.places}))
         if len(layers) > 1:  # within a layer no two rows of the costs share
-            yield tied_state(workload, tie, layers, bench, divider, mesh)
+            (first, name), *_ = tie.places
+            layer = build_layer(
+                *(workload, workload.index_of(first), bench.device, mesh),
+                sequence_parallel=sequence_parallel,
+            )
+            tensor = here(tensor_in(layer, name))
+            yield tied_state(workload, tensor, layers, bench, divider)
 
 
 def tied_state(
     workload: Workload,
-    tie: Tie,
+    tensor: Tensor,
     layers: tuple[int, ...],
     bench: Bench,
     divider: Divider | None,
-    mesh: DeviceMesh | None,
 ) -> TiedLayers:
     """Bytes of one tensor that several layers share."""
-    (first, name), *_ = tie.places
-    layer = build_layer(workload, workload.index_of(first), bench.device, mesh)
-    tensor = here(tensor_in(layer, name))
     if not isinstance(tensor, nn.Parameter):
         return TiedLayers(layers=layers, buffer_bytes=bench.bytes_of(tensor))
     attach_gradients([tensor], workload.gradient_dtype)

@@ -28,8 +28,12 @@ from plimsoll_planner.records.model_profile import (
     ProbeOutcome,
     Recipe,
     TiedLayers,
+    Variant,
 )
 from plimsoll_planner.records.record import Record
+
+WHOLE = Variant()
+"""Layers that each rank has all of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,15 +62,21 @@ class Frame(Document):
     kind_of_layer: tuple[Index, ...]
     """Which entry of `cases` each layer is."""
     cases: tuple[Case, ...]
-    tensor_degrees: tuple[Count, ...] = (1,)
+    variants: tuple[Variant, ...] = (WHOLE,)
     """To be probed."""
     split_cases: tuple[Index, ...] = ()
-    """Those that are not alike under every tensor degree."""
+    """Those that are not alike under every tensor degree; under one that splits
+    sequences all are others."""
     not_split: tuple[NotSplit, ...] = ()
     """Degrees that were asked for and cannot be had."""
     not_compared: tuple[Index, ...] = ()
     """Cases too large for their split to be compared with the whole layer."""
     tied: tuple[TiedLayers, ...]
+
+    def is_own(self, case: int, variant: Variant) -> bool:
+        """Whether a case is to be probed in a variant, as it differs from others."""
+        is_split = variant.sequence_parallel or case in self.split_cases
+        return is_split or variant == WHOLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +85,7 @@ class ProbeRequest(Document):
 
     case: Index
     micro_batch: Count
-    tensor_degree: Count = 1
+    variant: Variant = WHOLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +117,9 @@ class LayerState(Record):
     """With the optimizer on the host."""
     divided: DividedState | None = None
     """None where replicas cannot divide the optimizer state."""
+    step_sent_bytes: Bytes = 0
+    """To other ranks of a tensor group, by each, once in a step."""
+    step_latencies: Index = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,7 +173,7 @@ class ProbeResult(Document):
 
     case: Index
     micro_batch: Count
-    tensor_degree: Count = 1
+    variant: Variant = WHOLE
     outcome: ProbeOutcome
     said: Message = ""
     """The error's line, where the probe did not complete."""
@@ -184,7 +197,7 @@ def out_of_memory(request: ProbeRequest, said: str) -> ProbeResult:
     return ProbeResult(
         case=request.case,
         micro_batch=request.micro_batch,
-        tensor_degree=request.tensor_degree,
+        variant=request.variant,
         outcome=ProbeOutcome.OUT_OF_MEMORY,
         said=said,
     )

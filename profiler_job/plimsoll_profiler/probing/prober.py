@@ -31,6 +31,7 @@ from plimsoll_planner.records.model_profile import (
     ProbeOutcome,
     Recipe,
     TiedLayers,
+    Variant,
 )
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
@@ -55,7 +56,7 @@ from plimsoll_profiler.probing.messages import (
     ProbeResult,
     out_of_memory,
 )
-from plimsoll_profiler.probing.tensor_groups import split_degrees, tensor_group
+from plimsoll_profiler.probing.tensor_groups import split_variants, tensor_group
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.elementwise import is_elementwise
@@ -126,8 +127,7 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
-        self.split = split_degrees(workload, tensor_degrees, self.cases, shapes)
-        self.tensor_degrees = self.split.possible
+        self.split = split_variants(workload, tensor_degrees, self.cases, shapes)
         is_hosted = steps_on_host(workload.optimizer)
         self.host_steps = HostSteps(workload) if is_hosted else None
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
@@ -154,7 +154,7 @@ class Prober:
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
-            tensor_degrees=self.tensor_degrees,
+            variants=self.split.possible,
             split_cases=tuple(
                 place
                 for place, case in enumerate(self.cases)
@@ -171,15 +171,18 @@ class Prober:
 
     def tied(self, bench: Bench) -> Iterator[TiedLayers]:
         """Yield what layers share, under every tensor degree."""
-        for place, degree in enumerate(self.tensor_degrees):
-            with tensor_group(degree, bench.device) as mesh:
-                found = tied_layers(self.workload, bench, self.divider, mesh)
+        for place, variant in enumerate(self.split.possible):
+            with tensor_group(variant.tensor_degree, bench.device) as mesh:
+                found = tied_layers(
+                    *(self.workload, bench, self.divider, mesh),
+                    sequence_parallel=variant.sequence_parallel,
+                )
                 yield from [replace(one, variant=place) for one in found]
 
     def probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         """Probe one case; out of memory is an outcome."""
         try:
-            with tensor_group(request.tensor_degree, bench.device) as mesh:
+            with tensor_group(request.variant.tensor_degree, bench.device) as mesh:
                 result = self._probe(request, bench, mesh)
         except Exception as error:
             if not is_out_of_memory(error):
@@ -201,11 +204,13 @@ class Prober:
     def _probe(
         self, request: ProbeRequest, bench: Bench, mesh: DeviceMesh | None
     ) -> ProbeResult:
-        case = self.cases[request.case]
+        case, variant = self.cases[request.case], request.variant
         layer, state = probe_state(
-            *(self.workload, case.layer, bench), self.divider, self.host_steps, mesh
+            *(self.workload, case.layer, bench),
+            *(self.divider, self.host_steps, mesh),
+            sequence_parallel=variant.sequence_parallel,
         )
-        where = self.place_of(case.layer, self.shapes[request.micro_batch])
+        where = self.place_of(case.layer, request.micro_batch, variant)
         ways = [where]
         if case.recomputable:
             ways.append(replace(where, recomputed=True))
@@ -214,7 +219,12 @@ class Prober:
         if bench.is_real and not is_split:
             self.check_tokens(layer, case.layer, where, bench)
         if bench.is_real:
-            copies = partial(self.copies_of, request.case, state, bench, mesh)
+            by_sequence = variant.sequence_parallel
+            copies = partial(
+                self.copies_of,
+                *(request.case, state, bench, mesh),
+                sequence_parallel=by_sequence,
+            )
             timed = time_ways(layer, copies, ways, bench)
             found = [
                 replace(costs, forward_s=forward_s, backward_s=backward_s)
@@ -223,7 +233,7 @@ class Prober:
         return ProbeResult(
             case=request.case,
             micro_batch=request.micro_batch,
-            tensor_degree=request.tensor_degree,
+            variant=variant,
             outcome=ProbeOutcome.COMPLETED,
             state=state,
             kept=found[0],
@@ -248,22 +258,34 @@ class Prober:
             )
 
     def copies_of(
-        self, kind: int, state: LayerState, bench: Bench, mesh: DeviceMesh | None
+        self,
+        kind: int,
+        state: LayerState,
+        bench: Bench,
+        mesh: DeviceMesh | None,
+        *,
+        sequence_parallel: bool,
     ) -> list[nn.Module]:
         """Build other layers of a kind, to take turns with the first."""
         layer_bytes = state.parameter_bytes + state.gradient_bytes
         num_layers = num_in_turn(self.kind_of_layer.count(kind), layer_bytes)
         index = self.cases[kind].layer
         layers = [
-            build_layer(self.workload, index, bench.device, mesh)
+            build_layer(
+                *(self.workload, index, bench.device, mesh),
+                sequence_parallel=sequence_parallel,
+            )
             for _ in range(num_layers - 1)
         ]
         for layer in layers:
             attach_gradients(parameters_here(layer), self.workload.gradient_dtype)
         return layers
 
-    def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
+    def place_of(self, index: int, micro_batch: int, variant: Variant) -> LayerCase:
         """Place of a layer in the chain."""
+        shapes = self.shapes[micro_batch]
+        if variant.sequence_parallel:
+            shapes = shapes.in_parts(self.workload, variant.tensor_degree)
         is_last = index == len(self.workload.layers) - 1
         return LayerCase(
             incoming=shapes.between[index],

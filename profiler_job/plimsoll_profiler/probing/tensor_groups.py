@@ -4,29 +4,29 @@ The process is the first of T ranks, in a group in which nothing is sent: bytes 
 same, and what a collective would give is there, with other values. Each layer is built
 whole and split as the trainer does it.
 
-In: a workload, T. Out: a mesh; which degrees the layers can be split by, and why
-others are left out. Called by the prober.
+In: a workload, T. Out: a mesh; which variants the layers can be had in, and why others
+are left out. Called by the prober.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from plimsoll_planner.records.model_profile import NotSplit
+from plimsoll_planner.records.model_profile import NotSplit, Variant
 from plimsoll_profiler.probing.messages import Case
 from plimsoll_profiler.probing.split_check import compare_splits
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.world import join_world
-from plimsoll_trainer.errors import located
+from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.torch_internals import (
     FakeTensorMode,
     single_process,
@@ -45,10 +45,10 @@ NOBODY_SPLITS = "no layer has a `parallelize`; docs/workload.md has one to copy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SplitDegrees:
-    """Degrees that layers are probed by, and what is known of the others."""
+class SplitVariants:
+    """Variants that layers are probed in, and what is known of the others."""
 
-    possible: tuple[int, ...] = (1,)
+    possible: tuple[Variant, ...] = (Variant(),)
     left_out: tuple[NotSplit, ...] = ()
     not_compared: tuple[int, ...] = ()
     """Layers that are too large for their split to be compared with them."""
@@ -68,70 +68,113 @@ def tensor_group(
         yield mesh
 
 
-def split_degrees(
+def splits_layers(workload: Workload) -> bool:
+    """Whether some layer says how it is split."""
+    return any(layer.parallelize is not None for layer in workload.layers)
+
+
+def splits_sequences(workload: Workload) -> bool:
+    """Whether some layer says how it is split with its sequences."""
+    return any(layer.parallelize_sequence is not None for layer in workload.layers)
+
+
+def split_variants(
     workload: Workload,
     degrees: Sequence[int],
     cases: Sequence[Case],
     shapes: Boundaries,
-) -> SplitDegrees:
-    """Degrees by which every layer can be split, and why others cannot be had."""
-    layers = workload.layers
-    split = [c.layer for c in cases if layers[c.layer].parallelize is not None]
-    why_none = "" if split else NOBODY_SPLITS
-    if split and not is_elementwise(workload.optimizer):
-        why_none = MIXES
-    whys = {
-        degree: why_none or why_not_split(workload, degree, cases, shapes)
-        for degree in sorted(degrees)
-        if degree > 1
-    }
-    possible, too_large = (
-        [degree for degree, why in whys.items() if not why],
-        list[int](),
-    )
-    if possible:
-        why, too_large = compare_splits(workload, possible[0], split, shapes)
-        whys |= dict.fromkeys(possible, why)
-    return SplitDegrees(
-        possible=(1, *(degree for degree, why in whys.items() if not why)),
+) -> SplitVariants:
+    """Variants that every layer can be had in, and why others cannot.
+
+    What cannot be split as it is, is not tried with sequences split as well. A model of
+    which nobody says how its layers are split has one variant.
+    """
+    ways = splits_layers(workload), splits_sequences(workload)
+    reason = "" if any(ways) else NOBODY_SPLITS
+    if any(ways) and not is_elementwise(workload.optimizer):
+        reason = MIXES
+    whys: dict[Variant, str] = {}
+    for degree in sorted(degree for degree in degrees if degree > 1):
+        plain = Variant(tensor_degree=degree)
+        if ways[0] or reason:
+            whys[plain] = reason or why_not_split(workload, plain, cases, shapes)
+        if ways[1] and not whys.get(plain):
+            by_sequence = replace(plain, sequence_parallel=True)
+            whys[by_sequence] = why_not_split(workload, by_sequence, cases, shapes)
+    possible = [one for one, why in whys.items() if not why]
+    plain_ones = [one for one in possible if not one.sequence_parallel]
+    too_large: list[int] = []
+    if plain_ones:
+        split = [case.layer for case in cases if is_split(workload, case)]
+        degree = plain_ones[0].tensor_degree
+        why, too_large = compare_splits(workload, degree, split, shapes)
+        whys |= dict.fromkeys(possible if why else (), why)
+    return SplitVariants(
+        possible=(Variant(), *(one for one, why in whys.items() if not why)),
         left_out=tuple(
-            NotSplit(tensor_degree=degree, why=why)
-            for degree, why in whys.items()
-            if why
+            NotSplit(
+                tensor_degree=one.tensor_degree,
+                sequence_parallel=one.sequence_parallel,
+                why=why,
+            )
+            for one, why in whys.items()
+            if why and not (one.sequence_parallel and whys.get(plain_of(one)))
         ),
         not_compared=tuple(too_large),
     )
 
 
+def is_split(workload: Workload, case: Case) -> bool:
+    """Whether the layer of a case says how it is split."""
+    return workload.layers[case.layer].parallelize is not None
+
+
+def plain_of(variant: Variant) -> Variant:
+    """The same with whole sequences."""
+    return replace(variant, sequence_parallel=False)
+
+
 def why_not_split(
-    workload: Workload, degree: int, cases: Sequence[Case], shapes: Boundaries
+    workload: Workload, variant: Variant, cases: Sequence[Case], shapes: Boundaries
 ) -> str:
     """Why a group of ranks cannot share every layer; empty where it can.
 
     Each kind of layer is split and run forward on tensors without data.
     """
+    degree, advice = variant.tensor_degree, "parallelize leave inputs and outputs whole"
+    if variant.sequence_parallel:
+        advice = "parallelize_sequence give this rank's part of the sequence"
+        for layer in workload.layers:
+            if layer.parallelize_sequence is None:
+                return f"layer {layer.name!r} has no parallelize_sequence"
+        try:
+            shapes = shapes.in_parts(workload, degree)
+        except WorkloadError as error:
+            return str(error)
     for case in cases:
         name = workload.layers[case.layer].name
-        whole = shapes.between[case.layer + 1]
+        expected = shapes.between[case.layer + 1]
         try:
-            found = split_output(workload, degree, case.layer, shapes)
+            found = split_output(workload, variant, case.layer, shapes)
+        except WorkloadError as error:
+            return str(error)
         except Exception as error:  # noqa: BLE001 - their code
             return f"layer {name!r} on {degree} ranks: {located(error)}"
-        if found != whole:
+        if found != expected:
             return (
-                f"layer {name!r} gives {found} on {degree} ranks, and {whole} on one: "
-                "let parallelize leave inputs and outputs whole"
+                f"layer {name!r} gives {found} on {degree} ranks, but {expected} is "
+                f"needed: let {advice}"
             )
     return ""
 
 
 def split_output(
-    workload: Workload, degree: int, index: int, shapes: Boundaries
+    workload: Workload, variant: Variant, index: int, shapes: Boundaries
 ) -> TensorSpec | str:
     """Form of what a layer gives where a group shares it."""
-    incoming = shapes.between[index]
-    with tensor_group(degree) as mesh, FakeTensorMode():
-        layer = build_layer(workload, index, CPU, mesh)
+    incoming, by_sequence = shapes.between[index], variant.sequence_parallel
+    with tensor_group(variant.tensor_degree) as mesh, FakeTensorMode():
+        layer = build_layer(workload, index, CPU, mesh, sequence_parallel=by_sequence)
         given: object = layer(incoming.empty("cpu"))
     if not isinstance(given, Tensor) or isinstance(given, DTensor):
         return f"a {type(given).__name__}"

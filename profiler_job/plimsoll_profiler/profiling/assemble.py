@@ -34,6 +34,7 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_profiler.probing.messages import (
     DividedState,
     Frame,
+    LayerState,
     PassCosts,
     ProbeResult,
 )
@@ -72,19 +73,18 @@ def assemble(
     Raises:
         TooFewProbesError: a kind has no probe that completed.
     """
-    alone = [kind_of(frame, case, 1, results) for case in range(len(frame.cases))]
+    cases = range(len(frame.cases))
+    alone = [kind_of(frame, case, Variant(), results) for case in cases]
     kinds = [
-        kind_of(frame, case, degree, results)
-        if degree > 1 and case in frame.split_cases
-        else kind
-        for degree in frame.tensor_degrees
+        kind_of(frame, case, variant, results) if frame.is_own(case, variant) else kind
+        for variant in frame.variants
         for case, kind in enumerate(alone)
     ]
     error = RELATIVE_ERROR[request.source, request.device_kind]
     table = Table(
         kinds=kinds,
         device_kind=request.device_kind,
-        num_variants=len(frame.tensor_degrees),
+        num_variants=len(frame.variants),
         source=request.source,
         relative_error=error,
     )
@@ -99,7 +99,7 @@ def assemble(
         input_bytes_per_sample=frame.input_bytes_per_sample,
         target_bytes_per_sample=frame.target_bytes_per_sample,
         kinds=tuple(case.name for case in frame.cases),
-        variants=tuple(Variant(tensor_degree=one) for one in frame.tensor_degrees),
+        variants=frame.variants,
         layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
         edges=EdgeColumns(
             source=tuple(range(num_layers - 1)),
@@ -112,7 +112,7 @@ def assemble(
             dict.fromkeys(
                 Probe(
                     kind=result.case,
-                    variant=frame.tensor_degrees.index(result.tensor_degree),
+                    variant=frame.variants.index(result.variant),
                     micro_batch=result.micro_batch,
                     outcome=result.outcome,
                 )
@@ -196,6 +196,7 @@ class Table:
             backward_messages=self.messages(
                 lambda p: p.backward_sent_bytes, lambda p: p.backward_latencies
             ),
+            step_messages=step_messages([kind.state for kind in self.kinds]),
         )
 
     def held_messages(self) -> ByteColumns | None:
@@ -310,6 +311,17 @@ class Table:
             source=(Source.MEASURED,) * len(lines),
             probed_s=tuple(line.probed for line in lines),
         )
+
+
+def step_messages(states: Sequence[LayerState]) -> MessageColumns | None:
+    """Messages once in a step; None where there are none."""
+    if not any(state.step_latencies for state in states):
+        return None
+    return MessageColumns(
+        constant_bytes=tuple(state.step_sent_bytes for state in states),
+        bytes_per_sample=(0,) * len(states),
+        num_latencies=tuple(state.step_latencies for state in states),
+    )
 
 
 def recompute_s(kind: Kind) -> list[float]:

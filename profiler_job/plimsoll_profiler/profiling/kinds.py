@@ -1,4 +1,4 @@
-"""Everything that probes have found of one kind of layer, under one tensor degree.
+"""Everything that probes have found of one kind of layer, in one variant.
 
 In: results of probes, several rounds of them where seconds were measured. Out: a
 `Kind`. Called by `assemble`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_planner.records.model_profile import ProbeOutcome
+from plimsoll_planner.records.model_profile import ProbeOutcome, Variant
 from plimsoll_profiler.errors import TooFewProbesError
 from plimsoll_profiler.probing.messages import Frame, LayerState, PassCosts, ProbeResult
 
@@ -32,10 +32,10 @@ class Kind:
 
 
 def kind_of(
-    frame: Frame, case: int, degree: int, results: Sequence[ProbeResult]
+    frame: Frame, case: int, variant: Variant, results: Sequence[ProbeResult]
 ) -> Kind:
-    """Kind of one case under a tensor degree, from its probes."""
-    mine = [r for r in results if (r.case, r.tensor_degree) == (case, degree)]
+    """Kind of one case in a variant, from its probes."""
+    mine = [r for r in results if (r.case, r.variant) == (case, variant)]
     own = sorted(quickest(mine), key=lambda r: r.micro_batch)
     done = [r for r in own if r.state is not None and r.kept is not None]
     states = [r.state for r in done if r.state is not None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import ModelProfile, ProbeOutcome
+from plimsoll_planner.records.model_profile import ModelProfile, ProbeOutcome, Variant
 from plimsoll_profiler.errors import ProbingFailedError
 from plimsoll_profiler.probing.messages import (
     Activations,
@@ -48,40 +48,44 @@ class Findings:
         return TIMED_ROUNDS if self.request.source is Source.MEASURED else 1
 
     @property
-    def places(self) -> list[tuple[int, int]]:
-        """Cases and tensor degrees; what is not split is alike under all of them."""
-        alone = [(case, 1) for case in range(len(self.frame.cases))]
-        degrees = [degree for degree in self.frame.tensor_degrees if degree > 1]
-        return alone + list(itertools.product(self.frame.split_cases, degrees))
+    def places(self) -> list[tuple[int, Variant]]:
+        """Cases and variants; what is not split is alike in several of them."""
+        variants, cases = self.frame.variants, range(len(self.frame.cases))
+        return [
+            (case, variant)
+            for variant in variants
+            for case in cases
+            if self.frame.is_own(case, variant)
+        ]
 
-    def results_of(self, case: int, degree: int) -> list[ProbeResult]:
-        """Results of a case under a tensor degree."""
-        place = (case, degree)
-        return [r for r in self.results if (r.case, r.tensor_degree) == place]
+    def results_of(self, case: int, variant: Variant) -> list[ProbeResult]:
+        """Results of a case in a variant."""
+        place = (case, variant)
+        return [r for r in self.results if (r.case, r.variant) == place]
 
-    def micro_batches_of(self, case: int, degree: int) -> Iterator[int]:
+    def micro_batches_of(self, case: int, variant: Variant) -> Iterator[int]:
         """Yield those to probe; of split layers the middle ones if bytes bend."""
         every = self.frame.micro_batches
         ends = (every[0], *every[-LINE_POINTS:])
-        if degree == 1 or len(every) <= len(ends):
+        if variant.tensor_degree == 1 or len(every) <= len(ends):
             yield from every
             return
         yield from ends
-        if not is_straight(ends, self.results_of(case, degree)):
+        if not is_straight(ends, self.results_of(case, variant)):
             yield from every[1:-LINE_POINTS]
 
     def open_probes(self) -> Iterator[ProbeRequest]:
         """Yield what is left: small micro-batches first, none larger than one lost."""
         rounds, places = range(1, self.num_rounds + 1), self.places
-        for round_, (case, degree) in itertools.product(rounds, places):
-            for micro_batch in self.micro_batches_of(case, degree):
-                done = self.results_of(case, degree)
+        for round_, (case, variant) in itertools.product(rounds, places):
+            for micro_batch in self.micro_batches_of(case, variant):
+                done = self.results_of(case, variant)
                 lost = (r for r in done if r.outcome is not ProbeOutcome.COMPLETED)
                 if any(r.micro_batch <= micro_batch for r in lost):
                     continue
                 if sum(r.micro_batch == micro_batch for r in done) < round_:
                     yield ProbeRequest(
-                        case=case, micro_batch=micro_batch, tensor_degree=degree
+                        case=case, micro_batch=micro_batch, variant=variant
                     )
 
 
@@ -116,8 +120,8 @@ def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
     for probe in found.open_probes():
         name = found.frame.cases[probe.case].name
         what = f"{name}, micro-batch {probe.micro_batch}"
-        if probe.tensor_degree > 1:
-            what += f", on {probe.tensor_degree} ranks"
+        if probe.variant != Variant():
+            what += f", on {probe.variant.tensor_degree} ranks"
         on_progress(len(found.results), total, what)
         try:
             found.results.append(ask(probe))

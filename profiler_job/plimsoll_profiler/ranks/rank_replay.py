@@ -62,7 +62,11 @@ class ReplayJob:
         """The same job with one stage in place of all before `stage`, and its place."""
         if stage == 0:
             return self, 0
-        before = StageSlice(first_layer=0, end_layer=self.slices[stage].first_layer)
+        before = StageSlice(
+            first_layer=0,
+            end_layer=self.slices[stage].first_layer,
+            sequence_parallel=self.slices[stage].sequence_parallel,
+        )
         return replace(self, slices=(before, *self.slices[stage:])), 1
 
 
@@ -84,7 +88,6 @@ class FewMicroBatches(Trainer):
             schedule=job.schedule,
             on_phase=on_phase,
         )
-        self.boundaries = job.boundaries
         self.num_left_out = job.num_micro_batches - few
         self.losses_left_out: list[Tensor] = []
 

@@ -11,12 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL, PLIMSOLL_ON_TORCH_2_11
-from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.interval import ByteInterval
-from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Variant
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    ModelProfile,
+    NotSplit,
+    Sequences,
+    Variant,
+)
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -222,6 +228,48 @@ def test_tuples_of_one_mesh_are_told_apart() -> None:
     assert Certificate.from_json(answer.certificate.to_json(), "it") == (
         answer.certificate
     )
+
+
+def test_sequences_are_split_or_whole_as_they_are_fixed() -> None:
+    """Only such variants are searched, and one rank has whole sequences."""
+    other = replace(HALF, step_messages=Messages(latencies=1), boundary=4)
+    problem = asking(100, profile=of_two(both=other))
+    assert searched_variants(problem) == (ONE, TWO, BOTH)
+    whole = replace(problem, override=Override(sequences=Sequences.WHOLE))
+    assert searched_variants(whole) == (ONE, TWO)
+    problem = replace(problem, override=Override(sequences=Sequences.SPLIT))
+    assert searched_variants(problem) == (BOTH,)
+    answer = solve(problem)
+    assert isinstance(answer, Solution)
+    assert answer.plan.stages[0].variant == BOTH
+    assert any("sequences split" in line for line in explain(answer))
+    limits = Limits(max_gpus=2, tensor_degrees=(1,))
+    with pytest.raises(CannotPlanError, match=r"split, and .* leaves no .* one of 2"):
+        solve(replace(problem, limits=limits))
+
+
+NOBODY = NotSplit(tensor_degree=2, sequence_parallel=True, why="layer 'a' has none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "degree", "reason"),
+    [
+        ({"engine": PLIMSOLL}, None, "has no tensor parallelism"),
+        ({"profile": of_two(both=HALF)}, 1, "for tensor degree 2 alone"),
+        (
+            {"profile": replace(of_two(), not_split=(NOBODY,))},
+            None,
+            "for no tensor degree; layer 'a' has none",
+        ),
+    ],
+)
+def test_sequences_that_cannot_be_split_are_refused(
+    fields: dict[str, Any], degree: int | None, reason: str
+) -> None:
+    """By engine, degree, or layer."""
+    override = Override(sequences=Sequences.SPLIT, tensor_degree=degree)
+    with pytest.raises(InvalidFieldError, match=reason):
+        asking(100, override=override, **fields)
 
 
 def test_a_plan_is_drawn_and_broken_down_as_it_is_split() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.model_profile import DeviceKind, Variant
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Problem
@@ -18,7 +19,6 @@ from plimsoll_planner.search.usual_plans import (
 )
 from tests.support.builders import an_offer
 from tests.support.chains import Activation, Layer, chain_profile, of_adam
-from tests.support.random_questions import WITH_TENSOR
 
 BLOCK = replace(
     of_adam(64 * 16),
@@ -75,7 +75,7 @@ def a_problem(memory_bytes: int) -> Problem:
     return Problem(
         profile=chain_profile([BLOCK] * 10, split=parts, device_kind=kind),
         offers=(offer,),
-        engine=WITH_TENSOR,
+        engine=PLIMSOLL,
         global_batch_size=8,
         limits=Limits(max_gpus=8),
         objective=Objective(rate_floor=0.1),

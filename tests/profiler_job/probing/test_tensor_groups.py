@@ -19,18 +19,21 @@ from plimsoll_planner.records.model_profile import DeviceKind, Variant
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.messages import ProbeRequest, ProbeResult
 from plimsoll_profiler.probing.prober import Prober
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.sequence_parallel import drop_out_parts, used_on_whole
+from plimsoll_trainer.workload import Parallelize, Workload
 from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device
-from tests.support.split_workloads import a_split_gpt, over
+from tests.support.split_workloads import a_split_gpt, over, split_embedding
 
 DEGREES = (1, 2, 4, 8)
 WIDTH = 64
 SPLIT, WHOLE = (
     f"tests.support.split_workloads:a_{kind}_gpt" for kind in ("split", "whole")
 )
-Place = tuple[str, int]
-"""Kind of a layer, T."""
+Place = tuple[str, Variant]
+"""Kind of a layer, and how it is split."""
+PLAIN = [Variant(tensor_degree=degree) for degree in (1, 2, 4)]
+SEQUENCES = [replace(one, sequence_parallel=True) for one in PLAIN[1:]]
 
 
 def probed(source: Source) -> dict[Place, ProbeResult]:
@@ -38,11 +41,11 @@ def probed(source: Source) -> dict[Place, ProbeResult]:
     prober = Prober(a_split_gpt(width=WIDTH), [2], DEGREES)
     with open_bench(DeviceKind.EMULATED, source) as bench:
         return {
-            (prober.cases[case].name, degree): prober.probe(
-                ProbeRequest(case=case, micro_batch=2, tensor_degree=degree), bench
+            (prober.cases[case].name, variant): prober.probe(
+                ProbeRequest(case=case, micro_batch=2, variant=variant), bench
             )
             for case in range(len(prober.cases))
-            for degree in prober.tensor_degrees
+            for variant in prober.split.possible
         }
 
 
@@ -62,15 +65,22 @@ def bytes_of(found: ProbeResult) -> dict[str, object]:
 
 
 def test_a_trace_counts_what_a_device_holds_of_a_part() -> None:
-    """Layers are split by 1, 2 and 4; all bytes are equal, and work is a part."""
+    """Layers are split by 1, 2 and 4, in two ways.
+
+    All bytes are equal, and work is a part.
+    """
     traced = run_on_device(probed, Source.TRACED)
     measured = run_on_device(probed, Source.MEASURED)
     assert set(traced) == {
-        (n, d) for n in ("embedding", "block", "head") for d in (1, 2, 4)
+        (n, variant)
+        for n in ("embedding", "block", "head")
+        for variant in PLAIN + SEQUENCES
     }
     for place, found in traced.items():
         assert bytes_of(found) == bytes_of(measured[place]), place
-    alone, halved = (traced["block", degree] for degree in (1, 2))
+    alone, halved, parts = (
+        traced["block", variant] for variant in (*PLAIN[:2], SEQUENCES[0])
+    )
     for one, half in ((alone.kept, halved.kept), (alone.recomputed, halved.recomputed)):
         assert one is not None
         assert half is not None
@@ -80,15 +90,29 @@ def test_a_trace_counts_what_a_device_holds_of_a_part() -> None:
         assert half.forward_sent_bytes == 2 * 2 * 32 * WIDTH * 4
         assert half.forward_latencies == 4
         assert half.saved_bytes <= one.saved_bytes
+    # Two gathers and two scatters, as much as two sums; once those of norms.
+    assert halved.kept is not None
+    assert parts.kept is not None
+    assert parts.kept.boundary_bytes == halved.kept.boundary_bytes / 2
+    assert parts.kept.saved_bytes < halved.kept.saved_bytes
+    assert parts.kept.forward_sent_bytes == halved.kept.forward_sent_bytes
+    assert parts.kept.forward_latencies == halved.kept.forward_latencies
+    assert parts.state is not None
+    assert parts.state.step_sent_bytes == 6 * WIDTH * 4  # and biases of out, down
+    assert parts.state.step_latencies == 6 * 2
 
 
 def test_a_degree_that_divides_no_heads_is_left_out() -> None:
     """With the layer, and what fails."""
     prober = Prober(a_split_gpt(width=WIDTH), [1], DEGREES)
-    assert prober.tensor_degrees == (1, 2, 4)
+    assert prober.split.possible == tuple(
+        sorted(PLAIN + SEQUENCES, key=lambda one: one.tensor_degree)
+    )
     [left_out] = prober.split.left_out
     assert left_out.tensor_degree == 8
-    assert left_out.why.startswith("layer 'block.0' on 8 ranks: RuntimeError: shape")
+    assert left_out.why.startswith(
+        "layer 'block.0' on 8 ranks: RuntimeError: unflatten"
+    )
 
 
 def leaves_it_split(module: nn.Module, mesh: DeviceMesh) -> None:
@@ -117,8 +141,47 @@ def with_head(split: Workload) -> Workload:
 def test_what_cannot_be_split_is_named(workload: Workload, why: str) -> None:
     """An output that is not whole, an optimizer that mixes numbers."""
     prober = Prober(workload, [1], (1, 2))
-    assert prober.tensor_degrees == (1,)
+    assert prober.split.possible == (Variant(),)
     [left_out] = prober.split.left_out
+    assert left_out.why.startswith(why)
+
+
+def leaves_it_open(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Declare nothing of a plain parameter."""
+    split_embedding(module, mesh)
+
+
+def leaves_it_whole(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Give whole sequences."""
+    split_embedding(module, mesh)
+    used_on_whole(module.get_parameter("position"))
+
+
+def drops_out_rows(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Drop out by another module than `nn.Dropout`."""
+    drop_out_parts(module.get_submodule("token"), mesh)
+
+
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        (None, "layer 'embedding' has no parallelize_sequence"),
+        (leaves_it_open, "parameter 'position' of layer 'embedding' is no DTensor"),
+        (leaves_it_whole, "layer 'embedding' gives float32[1, 32, 48] on 2 ranks"),
+        (drops_out_rows, "drop_out_parts is given Embedding, but nn.Dropout is needed"),
+    ],
+)
+def test_sequences_that_cannot_be_split_are_named(
+    way: Parallelize | None, why: str
+) -> None:
+    """The layers are split all the same."""
+    made = a_split_gpt()
+    first, *rest = made.layers
+    layers = (replace(first, parallelize_sequence=way), *rest)
+    prober = Prober(replace(made, layers=layers), [1], (1, 2))
+    assert prober.split.possible == tuple(PLAIN[:2])
+    [left_out] = prober.split.left_out
+    assert left_out.sequence_parallel
     assert left_out.why.startswith(why)
 
 
@@ -128,9 +191,9 @@ def test_a_profile_has_rows_of_every_variant() -> None:
         a_request(SPLIT, arguments=f'{{"width": {WIDTH}}}', tensor_degrees=(1, 2))
     )
     costs = made.costs
-    assert made.variants == (Variant(), Variant(tensor_degree=2))
+    assert made.variants == (*PLAIN[:2], SEQUENCES[0])
     assert list(zip(costs.kind, costs.variant, strict=True)) == [
-        (kind, variant) for variant in (0, 1) for kind in range(len(made.kinds))
+        (kind, variant) for variant in (0, 1, 2) for kind in range(len(made.kinds))
     ]
     assert costs.forward_messages is not None
     num_kinds = len(made.kinds)
@@ -139,6 +202,7 @@ def test_a_profile_has_rows_of_every_variant() -> None:
     assert [(tie.variant, tie.parameter_bytes) for tie in made.tied] == [
         (0, 96 * WIDTH * 4),
         (1, 96 * WIDTH * 2),
+        (2, 96 * WIDTH * 2),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -22,10 +22,12 @@ from plimsoll_planner.records.model_profile import (
     OptimizerMode,
     Precision,
     ProbeOutcome,
+    Variant,
 )
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.probing import layer_timing
 from plimsoll_profiler.probing.messages import (
+    WHOLE,
     Frame,
     ProbeRequest,
     ProbeResult,
@@ -206,8 +208,8 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
     frame = SimpleNamespace(
         cases="ab",
         micro_batches=request.micro_batches,
-        tensor_degrees=(1,),
-        split_cases=(),
+        variants=(WHOLE,),
+        is_own=lambda *_: True,
     )
     found = Findings(request=request, frame=cast(Frame, frame))
 
@@ -216,7 +218,7 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
         return (
             out_of_memory(probe, "killed")
             if is_lost
-            else a_result(1.0, 2.0, **asdict(probe))
+            else a_result(1.0, 2.0, case=probe.case, micro_batch=probe.micro_batch)
         )
 
     for probe in found.open_probes():
@@ -243,17 +245,22 @@ def test_a_part_is_probed_in_the_middle_if_its_bytes_bend(
     frame = SimpleNamespace(
         cases="a",
         micro_batches=request.micro_batches,
-        tensor_degrees=(1, 2),
-        split_cases=(0,),
+        variants=(Variant(), Variant(tensor_degree=2)),
+        is_own=lambda *_: True,
     )
     found = Findings(request=request, frame=cast(Frame, frame))
     for probe in found.open_probes():
-        result = a_result(1.0, 2.0, **asdict(probe))
+        where = {"case": probe.case, "micro_batch": probe.micro_batch}
+        result = a_result(1.0, 2.0, variant=probe.variant, **where)
         assert result.kept is not None
         kept = replace(result.kept, saved_bytes=saved.get(probe.micro_batch, 0))
         found.results.append(replace(result, kept=kept))
     by_degree = {
-        degree: [r.micro_batch for r in found.results if r.tensor_degree == degree]
+        degree: [
+            result.micro_batch
+            for result in found.results
+            if result.variant.tensor_degree == degree
+        ]
         for degree in (1, 2)
     }
     assert by_degree == {1: [1, 2, 3, 4, 8], 2: asked}

@@ -29,6 +29,13 @@ KINDS = {
     "two stages of two parts": Kind(
         cuts=(0, 2, 5), parts=2, make=a_split_gpt, workload=(WIDE, ("tied", False))
     ),
+    "two stages of two parts of sequences": Kind(
+        cuts=(0, 2, 5),
+        parts=2,
+        sequence=True,
+        make=a_split_gpt,
+        workload=(WIDE, ("tied", False)),
+    ),
     "replicas that divide state, recomputed, in bf16": Kind(
         cuts=(0, 5),
         parts=2,

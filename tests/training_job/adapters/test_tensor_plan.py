@@ -34,7 +34,10 @@ FAMILIES = [
     ("phi3", {}),
     ("gpt_neox", NEOX),
     ("gemma2", {"head_dim": 8}),
+    ("olmo2", {}),
 ]
+BY_SEQUENCE = ("llama", "gpt_neox", "olmo2")
+"""With a tied embedding, one that is not split, norms of whole heads."""
 WHOLE = [
     ("gpt2", {}),
     ("qwen3", {}),
@@ -58,7 +61,13 @@ def test_a_family_is_split_without_a_change(kind: str, fields: dict[str, Any]) -
     """
     make = partial(a_model, kind, fields)
     one = Kind(cuts=(0, 4), make=make)
-    four = Kind(cuts=(0, 2, 4), parts=2, recomputed=frozenset((1, 3)), make=make)
+    four = Kind(
+        cuts=(0, 2, 4),
+        parts=2,
+        sequence=kind in BY_SEQUENCE,
+        recomputed=frozenset((1, 3)),
+        make=make,
+    )
     [(losses, norms, gradients)] = run_ranks(train_ranks, 1, one)
     for their_losses, their_norms, theirs in run_ranks(train_ranks, 4, four):
         assert their_losses == pytest.approx(losses, rel=FP32[0])
@@ -74,4 +83,12 @@ def test_what_nobody_knows_how_to_split_stays_whole(
 ) -> None:
     """No layer of it says how."""
     layers = a_model(kind, fields).layers
-    assert [layer.parallelize for layer in layers] == [None] * len(layers)
+    ways = [(layer.parallelize, layer.parallelize_sequence) for layer in layers]
+    assert ways == [(None, None)] * len(layers)
+
+
+def test_a_model_that_drops_out_keeps_sequences_whole() -> None:
+    """Beside its projections, in functions, each rank would draw for its part."""
+    layers = a_model("starcoder2", {"residual_dropout": 0.1}).layers
+    assert all(layer.parallelize for layer in layers)
+    assert not any(layer.parallelize_sequence for layer in layers)

@@ -129,7 +129,7 @@ def three_stages(first: int, second: int) -> dict[str, Any]:
                 ),
                 "num_micro_batches": 8,
             },
-            "sequence parallelism, .* which runs tensor groups without it",
+            "splits sequences over 2 ranks, but layer 'embedding' has no parallelize_s",
         ),
         (
             {"stages": (a_stage(0, 2, (0, 2)), a_stage(2, 4, (1, 3)))},

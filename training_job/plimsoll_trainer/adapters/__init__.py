@@ -7,6 +7,7 @@ model_parts     its layers, as modules that map a tensor to a tensor
 dissection      where it can be cut, found by running it without data
 model_copies    its layers, each built alone with fresh weights
 tensor_plan     how a tensor group shares its layers
+sequence_plan   how it splits the sequences between them
 causality       whether it predicts the next token without looking at it
 text_corpus     real text as tokens
 causal_lm       a causal language model of transformers, by its configuration

@@ -41,6 +41,11 @@ from plimsoll_trainer.adapters.model_copies import (
     build_head,
 )
 from plimsoll_trainer.adapters.model_parts import buffer_of
+from plimsoll_trainer.adapters.sequence_plan import (
+    split_block_sequence,
+    split_embedding_sequence,
+    split_head_sequence,
+)
 from plimsoll_trainer.adapters.tensor_plan import (
     split_block,
     split_embedding,
@@ -248,11 +253,12 @@ def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:
                 factory=factory,
                 kind=kind,
                 parallelize=split_block(anatomy, place),
+                parallelize_sequence=split_block_sequence(anatomy, place),
             )
         )
     ends = (
-        (EMBEDDING, build_embedding, split_embedding),
-        (HEAD, build_head, split_head),
+        (EMBEDDING, build_embedding, split_embedding, split_embedding_sequence),
+        (HEAD, build_head, split_head, split_head_sequence),
     )
     first, last = (
         Layer(
@@ -260,8 +266,9 @@ def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:
             factory=partial(build_now, anatomies, build),
             kind=name,
             parallelize=split(anatomy),
+            parallelize_sequence=split_sequence(anatomy),
         )
-        for name, build, split in ends
+        for name, build, split, split_sequence in ends
     )
     return (first, *blocks, last)
 

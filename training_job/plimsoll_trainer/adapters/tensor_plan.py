@@ -25,7 +25,9 @@ from torch.distributed.tensor.parallel import (
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.workload import Parallelize
 
-WAYS: Mapping[str, Callable[[], ParallelStyle]] = {
+Styles = Mapping[str, Callable[[], ParallelStyle]]
+"""By the names of ways."""
+WAYS: Styles = {
     "colwise": ColwiseParallel,
     "rowwise": RowwiseParallel,
     "colwise_gather_output": partial(ColwiseParallel, output_layouts=Replicate()),
@@ -41,16 +43,7 @@ Ways = Mapping[str, str]
 
 def split_block(anatomy: Anatomy, place: int) -> Parallelize | None:
     """How one block is split; None if nobody knows."""
-    path = f"{anatomy.spine[-1]}.{place}"
-    block = anatomy.blocks[place]
-    return splitting(
-        {
-            f"block.{name}": way
-            for name, _ in block.named_modules()
-            if (way := way_of(anatomy, f"{path}.{name}"))
-        },
-        anatomy,
-    )
+    return splitting(ways_of_block(anatomy, place), anatomy)
 
 
 def split_embedding(anatomy: Anatomy) -> Parallelize | None:
@@ -63,6 +56,16 @@ def split_head(anatomy: Anatomy) -> Parallelize | None:
     return splitting(ways_of(anatomy, anatomy.after), anatomy)
 
 
+def ways_of_block(anatomy: Anatomy, place: int) -> Ways:
+    """Ways of the modules of one block, by their path in its layer."""
+    path = f"{anatomy.spine[-1]}.{place}"
+    return {
+        f"block.{name}": way
+        for name, _ in anatomy.blocks[place].named_modules()
+        if (way := way_of(anatomy, f"{path}.{name}"))
+    }
+
+
 def ways_of(anatomy: Anatomy, organs: Iterable[str]) -> Ways:
     """Ways of some organs, by their path in a layer at an end of the chain."""
     found = {f"model.{path}": way_of(anatomy, path) for path in organs}
@@ -70,21 +73,27 @@ def ways_of(anatomy: Anatomy, organs: Iterable[str]) -> Ways:
 
 
 def splitting(ways: Ways, anatomy: Anatomy) -> Parallelize | None:
-    """A function that splits modules, if all ways of the model are known.
+    """A function that splits modules, if all ways of the model are known."""
+    return partial(split, ways) if ways and can_be_split(anatomy) else None
+
+
+def can_be_split(anatomy: Anatomy) -> bool:
+    """Whether all ways of the model are known.
 
     Attention that drops out draws for all heads at once, and not for some of them.
     """
     config = anatomy.model.config.get_text_config(decoder=True)
     drops_out = any(getattr(config, name, 0.0) for name in DROPOUTS)
-    if not ways or drops_out or not set(plan_of(anatomy).values()) <= set(WAYS):
-        return None
-    return partial(split, ways)
+    found = set(plan_of(anatomy).values())
+    return bool(found) and not drops_out and found <= set(WAYS)
 
 
-def split(ways: Ways, module: nn.Module, mesh: DeviceMesh) -> None:
+def split(
+    ways: Ways, module: nn.Module, mesh: DeviceMesh, styles: Styles = WAYS
+) -> None:
     """Split the modules of a layer, each in its way."""
-    styles = {path: WAYS[way]() for path, way in ways.items()}
-    parallelize_module(module, mesh, styles, src_data_rank=None)
+    plan = {path: styles[way]() for path, way in ways.items()}
+    parallelize_module(module, mesh, plan, src_data_rank=None)
 
 
 def plan_of(anatomy: Anatomy) -> Ways:

@@ -23,6 +23,7 @@ order:
     trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups
     shared_tensors      parameters that layers on different ranks share
+    counting_stage      torch's stage and schedule of one rank
     training            a step of one rank: schedule, gradients, optimizer
     control             what the hosts of all ranks agree on between two steps
     equal_replicas      digests of what replicas hold, before the first step

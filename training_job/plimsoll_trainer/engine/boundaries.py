@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from plimsoll_trainer.engine.stage import Received, build_layer, passed_on
 from plimsoll_trainer.engine.token_pieces import check_pieces
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.sequence_parallel import SEQUENCE
 from plimsoll_trainer.torch_internals import (
     NEEDS_NUMBERS,
     FakeTensorMode,
@@ -70,6 +71,27 @@ class Boundaries:
     """Layers that write to what enters them, so that no recompute could start there."""
     given_back: frozenset[int] = frozenset()
     """Layers whose output lies in the memory of what enters them."""
+
+    def in_parts(self, workload: Workload, num_parts: int) -> Boundaries:
+        """The same for one of some ranks that split each sequence between layers.
+
+        Raises:
+            WorkloadError: a layer passes on what has no sequence, or cannot be divided.
+        """
+        between = list(self.between)
+        for index in range(1, len(between) - 1):
+            spec = between[index]
+            if len(spec.shape) <= SEQUENCE or spec.shape[SEQUENCE] % num_parts:
+                raise WorkloadError(
+                    f"layer {workload.layers[index - 1].name!r} passes on {spec}, of "
+                    f"which {num_parts} ranks cannot split the sequence, its second "
+                    "dimension: give samples of a length that they divide, or split "
+                    "the layers alone"
+                )
+            shape = list(spec.shape)
+            shape[SEQUENCE] //= num_parts
+            between[index] = TensorSpec(tuple(shape), spec.dtype)
+        return replace(self, between=tuple(between))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,7 +36,11 @@ from plimsoll_trainer.engine.gathered_layers import (
     gathered_layers,
     let_pass,
 )
-from plimsoll_trainer.engine.split_tensors import here, parameters_here
+from plimsoll_trainer.engine.split_tensors import (
+    declare_gradients,
+    here,
+    parameters_here,
+)
 from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
 from plimsoll_trainer.engine.token_pieces import loss_in_pieces
 from plimsoll_trainer.errors import WorkloadError
@@ -56,6 +60,8 @@ class StageSlice:
     """State that replicas divide."""
     optimizer_home: OptimizerHome = OptimizerHome.DEVICE
     """Memory that the optimizer state lies in."""
+    sequence_parallel: bool = False
+    """Whether ranks of its tensor group have a part of each sequence between layers."""
     in_flight_cap: int | None = None
     """Most micro-batches that it holds activations of; None: as many as the schedule
     has in flight."""
@@ -252,7 +258,10 @@ def build_stage(
     share = WHOLE if part.sharding is Sharding.NONE else share
     share = replace(share, level=part.sharding)
     for index in range(part.first_layer, part.end_layer):
-        name, layer = str(index), build_layer(workload, index, device, mesh)
+        name, is_sequence = str(index), part.sequence_parallel
+        layer = build_layer(
+            workload, index, device, mesh, sequence_parallel=is_sequence
+        )
         layers[name] = layer
         join_ties(workload, layers, index)
         tied = tied_in(workload, layer, index)
@@ -279,13 +288,17 @@ def build_layer(
     index: int,
     device: torch.device,
     mesh: DeviceMesh | None = None,
+    *,
+    sequence_parallel: bool = False,
 ) -> nn.Module:
     """Build one layer with the weights that it has under every plan.
 
-    Of a layer that is split over a mesh the part of this rank is left.
+    Of a layer that is split over a mesh the part of this rank is left, and of what
+    passes through it this rank's part of the sequence if that is split as well.
 
     Raises:
-        WorkloadError: its factory gives something else.
+        WorkloadError: its factory gives something else, or what splits the sequence
+            leaves open which gradients are to be added up.
     """
     layer: Layer = workload.layers[index]
     seed_process(random_key(workload.seed, index))
@@ -301,8 +314,11 @@ def build_layer(
             f"the factory of layer {layer.name!r} gives {type(module).__name__}, but "
             "an nn.Module is needed: return one"
         )
-    if mesh is not None and layer.parallelize is not None:
-        layer.parallelize(module, mesh)
+    split = layer.parallelize_sequence if sequence_parallel else layer.parallelize
+    if mesh is not None and split is not None:
+        split(module, mesh)
+        if sequence_parallel:
+            declare_gradients(layer.name, module)
     return module.train()
 
 

@@ -25,22 +25,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import (
-    PipelineScheduleSingle,
-    get_schedule_class,
-)
 
 from plimsoll_planner.records.engine import OptimizerHome, Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
+from plimsoll_trainer.engine.counting_stage import build_schedule
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
+from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
@@ -50,15 +46,15 @@ from plimsoll_trainer.engine.shared_tensors import (
     shared_tensors,
     spread_values,
 )
-from plimsoll_trainer.engine.split_tensors import is_split, parameters_here
-from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
+from plimsoll_trainer.engine.split_tensors import (
+    is_part_of_sum,
+    is_split,
+    parameters_here,
+)
+from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
-from plimsoll_trainer.torch_internals import (
-    cap_in_flight,
-    run_micro_batches,
-    takes_any_strides,
-)
+from plimsoll_trainer.torch_internals import run_micro_batches
 from plimsoll_trainer.workload import Workload
 
 NORM_OFFSET = 1e-6
@@ -103,6 +99,10 @@ class Trainer:
         self.world = world
         self.slices = slices
         self.part = slices[world.stage]
+        if self.part.sequence_parallel:
+            boundaries = boundaries.in_parts(workload, world.num_parts)
+        self.boundaries = boundaries
+        """Of this rank."""
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
         self.on_phase = on_phase
@@ -224,6 +224,7 @@ class Trainer:
         Returns:
             The mean loss and what it is over, on every rank.
         """
+        self.add_parts()
         for layer in self.trained.values():
             layer.reduce()
         add_gradients(self.shared)
@@ -232,6 +233,17 @@ class Trainer:
         factor = torch.where(count > 0, 1 / count, 0.0)
         self.scale(factor)
         return (total * factor).float(), count
+
+    def add_parts(self) -> None:
+        """Add up what each rank of a tensor group found on its part of the sequence.
+
+        Once in a step, in place: few and short ones, such as those of norms.
+        """
+        for layer in self.trained.values():
+            for buffer in layer.buffers:
+                for parameter in filter(is_part_of_sum, buffer.parameters):
+                    if (gradient := gradient_of(parameter)) is not None:
+                        dist.all_reduce(gradient, group=self.world.tensor_group)
 
     def scale(self, factor: Tensor) -> None:
         """Multiply all gradients."""
@@ -310,74 +322,3 @@ class Trainer:
         for tensor, gradient in buffer.alone():
             if self.world.part == 0 or is_split(tensor):
                 yield gradient
-
-
-class CountingStage(PipelineStage):
-    """Lets the module know which samples its next forward pass is of.
-
-    `register_forward_context`, which is made for that, is new in torch 2.15.
-    """
-
-    def __init__(
-        self,
-        module: StageModule,
-        *,
-        first_micro_batch: int,
-        micro_batch: int,
-        **of_torch: Any,
-    ) -> None:
-        """Take what torch's stage takes, whose order of arguments has changed.
-
-        The first micro-batch of this replica is counted in the step's global batch;
-        each has `micro_batch` samples.
-        """
-        super().__init__(module, **of_torch)
-        self._module = module
-        self._first_micro_batch = first_micro_batch
-        self._micro_batch = micro_batch
-
-    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        """Run one micro-batch forward."""
-        index = self._first_micro_batch + fwd_chunk_id
-        self._module.first_sample = index * self._micro_batch
-        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
-
-    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        """Run one micro-batch backward."""
-        found = super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
-        self._module.end_backward()
-        return found
-
-
-def build_schedule(
-    module: StageModule,
-    part: StageSlice,
-    boundaries: Boundaries,
-    num_micro_batches: int,
-    world: World,
-    schedule: Schedule,
-) -> PipelineScheduleSingle:
-    """Torch's schedule of the stage, with all shapes known beforehand."""
-    incoming = boundaries.between[part.first_layer]
-    floating = incoming.dtype.is_floating_point and not world.is_first
-    outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)
-    if world.is_last:
-        outgoing = torch.empty((), device="meta", requires_grad=True)
-    stage = CountingStage(
-        module,
-        stage_index=world.stage,
-        num_stages=world.num_stages,
-        device=world.device,
-        input_args=incoming.empty("meta", grad=floating),
-        output_args=outgoing,
-        group=world.pipeline_group,
-        first_micro_batch=world.replica * num_micro_batches,
-        micro_batch=boundaries.targets.shape[0],
-    )
-    takes_any_strides(stage)
-    made: PipelineScheduleSingle = get_schedule_class(schedule)(
-        stage, num_micro_batches, loss_fn=lambda loss, _: loss, scale_grads=False
-    )
-    if part.in_flight_cap is not None:
-        cap_in_flight(made, world.stage, part.in_flight_cap)
-    return made

@@ -107,6 +107,7 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
             recomputed=frozenset(stage.recomputed_layers),
             sharding=stage.sharding,
             optimizer_home=stage.optimizer_home,
+            sequence_parallel=stage.variant.sequence_parallel,
             in_flight_cap=(
                 stage.in_flight_cap
                 if stage.in_flight_cap < plain_in_flight(plan, place)
@@ -136,8 +137,6 @@ def check_engine(plan: HybridPlan) -> None:
             "at least as many micro-batches as stages",
         )
     for place, stage in enumerate(plan.stages):
-        if stage.variant.sequence_parallel:
-            raise cannot_run("sequence parallelism", "tensor groups without it")
         ranks = mesh.ranks(place)
         if stage.ranks != tuple(ranks):
             raise cannot_run(
@@ -234,12 +233,19 @@ def check_divided(plan: HybridPlan, workload: Workload) -> None:
 
 
 def check_split(plan: HybridPlan, workload: Workload) -> None:
-    """Refuse to split what an optimizer steps on as a whole.
+    """Refuse to split what an optimizer steps on as a whole, or nobody splits.
 
     Raises:
         OtherWorkloadError: see above.
     """
-    degree = plan.stages[0].variant.tensor_degree
+    variant = plan.stages[0].variant
+    degree = variant.tensor_degree
+    plain = [one.name for one in workload.layers if one.parallelize_sequence is None]
+    if variant.sequence_parallel and plain:
+        raise OtherWorkloadError(
+            f"the plan splits sequences over {degree} ranks, but layer {plain[0]!r} "
+            f"has no parallelize_sequence: {SAME}"
+        )
     device = device_for(plan.offers[0].device_kind)
     if degree > 1 and not is_elementwise(workload.optimizer, device):
         name = type(sample_optimizer(workload, device)).__name__
