@@ -248,13 +248,14 @@ def test_sequences_are_split_or_whole_as_they_are_fixed() -> None:
         solve(replace(problem, limits=limits))
 
 
+WHOLE_LAYERS = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=False))
 NOBODY = NotSplit(tensor_degree=2, sequence_parallel=True, why="layer 'a' has none")
 
 
 @pytest.mark.parametrize(
     ("fields", "degree", "reason"),
     [
-        ({"engine": PLIMSOLL}, None, "has no tensor parallelism"),
+        ({"engine": WHOLE_LAYERS}, None, "has no tensor parallelism"),
         ({"profile": of_two(both=HALF)}, 1, "for tensor degree 2 alone"),
         (
             {"profile": replace(of_two(), not_split=(NOBODY,))},
