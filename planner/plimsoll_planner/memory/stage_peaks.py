@@ -11,17 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import (
-    LARGEST_BYTES,
-    ChainBytes,
-    Flags,
-    Ints,
-)
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes, Flags, Ints
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
@@ -29,6 +22,8 @@ from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 Runs = tuple[slice, slice]
 """Some A and some B, in a row each."""
 EVERY = slice(None), slice(None)
+MOST_SEARCHED = 1 / 16
+"""Part of the options that is searched one by one; more of them by a ladder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -221,20 +216,20 @@ def option_peaks(
     stages: StageBytes,
     options: OptionArrays,
     flow: Flow,
-    runs: tuple[NDArray[Any], ...],
+    runs: tuple[Ints, ...],
 ) -> Ints:
-    """[run, n]: the peak of every option of some runs, each an A and a B."""
-    peaks = options.peak[runs] + (flow.in_flight - 1) * options.saved[runs]
-    peaks += stages.start(flow)[runs][:, None]
-    step = stages.optimizer_step(flow)[runs][:, None]
-    return np.asarray(np.maximum(peaks, step))
+    """Peaks of all options of some runs, one run after the other; see `of_runs`."""
+    places, run, _ = options.of_runs(runs)
+    peaks = options.peak[places] + (flow.in_flight - 1) * options.saved[places]
+    peaks += stages.start(flow)[runs][run]
+    return np.asarray(np.maximum(peaks, stages.optimizer_step(flow)[runs][run]))
 
 
 def least_peaks(stages: StageBytes, options: OptionArrays, flow: Flow) -> Ints:
     """[A, B]: the least peak at any speed."""
-    inner = (options.peak + (flow.in_flight - 1) * options.saved).min(axis=2)
-    step = stages.optimizer_step(flow)
-    return np.asarray(np.maximum(inner + stages.start(flow), step))
+    inner = options.peak + (flow.in_flight - 1) * options.saved
+    peaks = options.least(inner, LARGEST_BYTES) + stages.start(flow)
+    return np.asarray(np.maximum(peaks, stages.optimizer_step(flow)))
 
 
 def least_seconds(
@@ -248,19 +243,21 @@ def least_seconds(
     room = capacity_bytes - stages.start(flow)
     fits = stages.optimizer_step(flow) <= capacity_bytes
     more = flow.in_flight - 1
-    found = np.full(room.shape, np.inf)
-    fastest = options.fastest[:, :, None]
-    saved, peak, seconds = (
-        np.take_along_axis(array, fastest, axis=2)[:, :, 0]
-        for array in (options.saved, options.peak, options.seconds)
-    )
+    saved, peak, seconds = options.fastest
     easy = fits & (peak + more * saved <= room)
-    found[easy] = seconds[easy]
-    hard = fits & ~easy & (options.least_peak < LARGEST_BYTES)
-    hard[hard] = (options.least_peak + more * options.least_saved <= room)[hard]
-    rows = np.nonzero(hard)
-    within = options.peak[rows] + more * options.saved[rows] <= room[rows][:, None]
-    found[rows] = np.where(within, options.seconds[rows], np.inf).min(axis=1)
+    found = np.where(easy, seconds, np.inf)
+    hard = fits & ~easy & (options.least_peak + more * options.least_saved <= room)
+    runs = np.nonzero(hard)
+    num_hard = int(options.count[runs].sum())
+    if num_hard > MOST_SEARCHED * len(options.seconds):
+        every = np.full(room.shape, np.inf)
+        every[options.runs] = options.seconds_within(flow.in_flight, room[options.runs])
+        found[hard] = every[hard]
+    elif num_hard:
+        places, run, begins = options.of_runs(runs)
+        needed = options.peak[places] + more * options.saved[places]
+        added_s = np.where(needed <= room[runs][run], options.seconds[places], np.inf)
+        found[runs] = np.minimum.reduceat(added_s, begins)
     return found
 
 
@@ -268,7 +265,8 @@ def peaks_of_run(
     stages: StageBytes, options: OptionArrays, flow: Flow, first: int, end: int
 ) -> Ints:
     """[n]: the peak of every option of one run."""
-    inner = options.peak[first, end] + (flow.in_flight - 1) * options.saved[first, end]
+    mine = options.of(first, end)
+    inner = options.peak[mine] + (flow.in_flight - 1) * options.saved[mine]
     run = slice(first, first + 1), slice(end, end + 1)
     start, step = stages.start(flow, run), stages.optimizer_step(flow, run)
     return np.asarray(np.maximum(inner + start[0, 0], step[0, 0]))
