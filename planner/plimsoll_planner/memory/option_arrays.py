@@ -325,8 +325,11 @@ def least_memory(options: Options) -> Options:
 
 def undominated(options: Options, pruned: Flags) -> Options:
     """Options that no other one beats; of pruned runs some more."""
-    keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
-    options = options.at(np.lexsort((*keys, options.group)))
+    options = options.at(np.lexsort((options.seconds, options.group)))
+    same = options.group[1:] == options.group[:-1]
+    if (same & (options.seconds[1:] == options.seconds[:-1])).any():
+        keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
+        options = options.at(np.lexsort((*keys, options.group)))
     others = (options.peak, options.num_recomputed)
     judged = ~pruned[options.end]
     return options.at(stays_of_four(options.group, options.saved, others, judged))
