@@ -252,11 +252,11 @@ def build_options(
     num_nodes = 0
     for layer in range(chain.num_layers - 1, -1, -1):
         # [1] runs
-        options = single(on, layer)
+        parts = [single(on, layer)]
         if rows:
             behind = rows[-1].options
-            first_node = num_nodes - len(behind.end)
-            options = joined([options, extended(on, layer, behind, first_node)])
+            parts += extended(on, layer, behind, num_nodes - len(behind.end))
+        options = joined(parts)
         # [2] best
         if at_any_speed:
             options = least_memory(options)
@@ -325,14 +325,17 @@ def least_memory(options: Options) -> Options:
 
 def undominated(options: Options, pruned: Flags) -> Options:
     """Options that no other one beats; of pruned runs some more."""
-    options = options.at(np.lexsort((options.seconds, options.group)))
-    same = options.group[1:] == options.group[:-1]
-    if (same & (options.seconds[1:] == options.seconds[:-1])).any():
-        keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
-        options = options.at(np.lexsort((*keys, options.group)))
-    others = (options.peak, options.num_recomputed)
-    judged = ~pruned[options.end]
-    return options.at(stays_of_four(options.group, options.saved, others, judged))
+    group, seconds = options.group, options.seconds
+    order = np.lexsort((seconds, group))
+    sorted_s, of_group = seconds[order], group[order]
+    same = of_group[1:] == of_group[:-1]
+    if (same & (sorted_s[1:] == sorted_s[:-1])).any():
+        keys = options.peak, options.saved, options.num_recomputed, seconds
+        order = np.lexsort((*keys, group))
+    others = options.peak[order], options.num_recomputed[order]
+    judged = ~pruned[options.end[order]]
+    stays = stays_of_four(of_group, options.saved[order], others, judged)
+    return options.at(order[stays])
 
 
 def crowded_options(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
