@@ -73,7 +73,6 @@ from plimsoll_planner.memory.ladders import Ladder, Ladders, Steps, ladder, step
 from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
 from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
-    NO_NODE,
     Ground,
     Options,
     extended,
@@ -273,36 +272,6 @@ def build_options(
         rows.append(Row(layer=layer, options=options, pruned=pruned))
         num_nodes += len(options.end)
     return gathered(rows, on)
-
-
-def with_others(one: OptionArrays, other: OptionArrays) -> OptionArrays:
-    """Options of both, of the same runs; what was pruned of `one` stays so."""
-    key = np.concatenate([run_of_each(one), run_of_each(other)])
-    order = np.argsort(key, kind="stable")
-    first_node = len(one.way)
-    behind = np.where(other.behind == NO_NODE, NO_NODE, other.behind + first_node)
-    joint = replace(other, node=other.node + first_node)
-
-    def both(name: str) -> Any:
-        return np.concatenate([getattr(one, name), getattr(joint, name)])[order]
-
-    return replace(
-        one,
-        saved=both("saved"),
-        peak=both("peak"),
-        seconds=both("seconds"),
-        num_recomputed=both("num_recomputed"),
-        node=both("node"),
-        way=np.concatenate([one.way, other.way]),
-        behind=np.concatenate([one.behind, behind.astype(np.int32)]),
-        begin=one.begin + other.begin,
-        count=one.count + other.count,
-    )
-
-
-def run_of_each(options: OptionArrays) -> Ints:
-    """Number of the run of each option."""
-    return np.repeat(np.arange(options.count.size), options.count.ravel())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

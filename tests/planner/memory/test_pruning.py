@@ -13,7 +13,8 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import build_options, with_others
+from plimsoll_planner.memory.joint_options import with_others
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.stage_peaks import (
     least_peaks,
