@@ -7,7 +7,9 @@ rank_peak          the formula of one rank, phase by phase, in plain Python
 pareto             which options no other one beats
 run_options        the options of all runs that begin at one layer
 pruning            keeps the number of options bounded, on the safe side
+ladders            the quickest options of all runs that have room, by one search
 option_arrays      the same formula for all runs of layers and recompute choices
+joint_options      two sets of options together
 stage_peaks        what the options need to become peaks: state, inputs, in flight
 added_bounds       the least that recomputing adds, from sums over layers alone
 host_memory        what a rank takes of its machine's memory

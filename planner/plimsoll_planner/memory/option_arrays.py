@@ -55,6 +55,7 @@ recomputed" is never built.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,10 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
+from plimsoll_planner.memory.ladders import Ladder, Ladders, Steps, ladder, steps_of
 from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
 from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
-    NO_NODE,
     Ground,
     Options,
     extended,
@@ -88,19 +89,19 @@ FEWEST_OPTIONS = 32
 """At least so many there; chosen so that arrays and time stay within bounds."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class OptionArrays:
-    """Arrays [A, B, n]; B goes to N inclusive, unused places hold the impossible.
+    """Arrays over the options, of one run after the other: by A, then B.
 
-    A counts the layers that a stage may begin with, N of them.
+    A counts the layers that a stage may begin with, N of them; B goes to N inclusive.
     """
 
     saved: Ints
-    """S; 0 where unused."""
+    """S."""
     peak: Ints
-    """Q; `LARGEST_BYTES` where unused."""
+    """Q."""
     seconds: Floats
-    """T; infinite where unused."""
+    """T."""
     num_recomputed: Ints
     """N."""
     node: Ints
@@ -111,18 +112,94 @@ class OptionArrays:
     """[node]: node of the layers behind the first one."""
     bounds: Ints
     """[A]: the first layer of a run; L comes last."""
-    fastest: Ints
-    """[A, B]: place of the option of the least T."""
-    least_saved: Ints
-    """[A, B]: least S of any option."""
-    least_peak: Ints
-    """[A, B]: least Q of any option."""
+    begin: Ints
+    """[A, B]: place of the first option of a run."""
+    count: Ints
+    """[A, B]: how many it has."""
     pruned: Flags
     """[A, B]: whether options of the run were left out; see `pruning`."""
 
+    def of(self, first: int, end: int) -> slice:
+        """Places of the options of the run [first, end)."""
+        begin = int(self.begin[first, end])
+        return slice(begin, begin + int(self.count[first, end]))
+
+    def of_runs(self, runs: tuple[Ints, ...]) -> tuple[Ints, Ints, Ints]:
+        """Options of some runs, each an A and a B, that have any.
+
+        Returns:
+            Their places; the run of each one; the number of the first one of each run.
+        """
+        count = self.count[runs]
+        begins = np.cumsum(count) - count
+        run = np.repeat(np.arange(len(count)), count)
+        return (self.begin[runs] - begins)[run] + np.arange(len(run)), run, begins
+
+    @cached_property
+    def runs(self) -> tuple[Ints, ...]:
+        """Runs that have options, each an A and a B."""
+        return np.nonzero(self.count)
+
+    def least(self, values: NDArray[Any], unused: float) -> NDArray[Any]:
+        """[A, B]: least value of the options of each run."""
+        found = np.full(self.count.shape, unused, dtype=values.dtype)
+        found[self.runs] = np.minimum.reduceat(values, self.begin[self.runs])
+        return found
+
+    @cached_property
+    def least_saved(self) -> Ints:
+        """[A, B]: least S of any option; 0 where there is none."""
+        return self.least(self.saved, 0)
+
+    @cached_property
+    def least_peak(self) -> Ints:
+        """[A, B]: least Q of any option; `LARGEST_BYTES` where there is none."""
+        return self.least(self.peak, LARGEST_BYTES)
+
+    @cached_property
+    def run(self) -> Ints:
+        """[option]: place of its run in `runs`."""
+        return np.repeat(np.arange(len(self.runs[0])), self.count[self.runs])
+
+    @cached_property
+    def fastest(self) -> tuple[Ints, Ints, Floats]:
+        """[A, B]: S, Q and T of the first option of the least T."""
+        least_s = self.least(self.seconds, np.inf)
+        least = np.flatnonzero(self.seconds == least_s[self.runs][self.run])
+        places = least[groups_of(self.run[least])[0]]
+        saved = np.zeros_like(self.least_saved)
+        peak = np.full_like(self.least_peak, LARGEST_BYTES)
+        saved[self.runs], peak[self.runs] = self.saved[places], self.peak[places]
+        return saved, peak, least_s
+
+    @cached_property
+    def _steps(self) -> Steps:
+        """Steps of the options; see `ladders`."""
+        return steps_of(self.run, self.seconds)
+
+    @cached_property
+    def _ladders(self) -> Ladders:
+        """Those that were asked for lately."""
+        return Ladders()
+
+    def seconds_within(self, in_flight: int, room: Ints) -> Floats:
+        """[run]: least T with so many in flight within some room, or infinity."""
+
+        def make() -> Ladder:
+            return ladder(self._steps, self.peak + (in_flight - 1) * self.saved)
+
+        return self._ladders.once(in_flight, make).seconds_within(room)
+
+    @property
+    def num_bytes(self) -> int:
+        """Room that all of it takes."""
+        arrays = self.saved, self.peak, self.seconds, self.num_recomputed, self.node
+        nodes = self.way.nbytes + self.behind.nbytes
+        return sum(each.nbytes for each in arrays) + nodes + self._ladders.num_bytes
+
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
         """Layers that recompute in one option of the run [first, end)."""
-        node = int(self.node[first, end, place])
+        node = int(self.node[self.of(first, end)][place])
         layers: list[int] = []
         for layer in range(int(self.bounds[first]), int(self.bounds[end])):
             if self.way[node] == RECOMPUTED:
@@ -174,11 +251,11 @@ def build_options(
     num_nodes = 0
     for layer in range(chain.num_layers - 1, -1, -1):
         # [1] runs
-        options = single(on, layer)
+        parts = [single(on, layer)]
         if rows:
             behind = rows[-1].options
-            first_node = num_nodes - len(behind.end)
-            options = joined([options, extended(on, layer, behind, first_node)])
+            parts += extended(on, layer, behind, num_nodes - len(behind.end))
+        options = joined(parts)
         # [2] best
         if at_any_speed:
             options = least_memory(options)
@@ -195,29 +272,6 @@ def build_options(
         rows.append(Row(layer=layer, options=options, pruned=pruned))
         num_nodes += len(options.end)
     return gathered(rows, on)
-
-
-def with_others(one: OptionArrays, other: OptionArrays) -> OptionArrays:
-    """Options of both, of the same runs; what was pruned of `one` stays so."""
-
-    def beside(name: str) -> Any:
-        return np.concatenate([getattr(one, name), getattr(other, name)], axis=2)
-
-    first_node, seconds = len(one.way), beside("seconds")
-    behind = np.where(other.behind == NO_NODE, NO_NODE, other.behind + first_node)
-    return replace(
-        one,
-        saved=beside("saved"),
-        peak=beside("peak"),
-        seconds=seconds,
-        num_recomputed=beside("num_recomputed"),
-        node=np.concatenate([one.node, other.node + first_node], axis=2),
-        way=np.concatenate([one.way, other.way]),
-        behind=np.concatenate([one.behind, behind.astype(np.int32)]),
-        fastest=seconds.argmin(axis=2),
-        least_saved=np.minimum(one.least_saved, other.least_saved),
-        least_peak=np.minimum(one.least_peak, other.least_peak),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -240,11 +294,17 @@ def least_memory(options: Options) -> Options:
 
 def undominated(options: Options, pruned: Flags) -> Options:
     """Options that no other one beats; of pruned runs some more."""
-    keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
-    options = options.at(np.lexsort((*keys, options.group)))
-    others = (options.peak, options.num_recomputed)
-    judged = ~pruned[options.end]
-    return options.at(stays_of_four(options.group, options.saved, others, judged))
+    group, seconds = options.group, options.seconds
+    order = np.lexsort((seconds, group))
+    sorted_s, of_group = seconds[order], group[order]
+    same = of_group[1:] == of_group[:-1]
+    if (same & (sorted_s[1:] == sorted_s[:-1])).any():
+        keys = options.peak, options.saved, options.num_recomputed, seconds
+        order = np.lexsort((*keys, group))
+    others = options.peak[order], options.num_recomputed[order]
+    judged = ~pruned[options.end[order]]
+    stays = stays_of_four(of_group, options.saved[order], others, judged)
+    return options.at(order[stays])
 
 
 def crowded_options(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
@@ -282,13 +342,12 @@ def received(on: Ground, row: Row) -> Options:
 
 
 def gathered(rows: list[Row], on: Ground) -> OptionArrays:
-    """Options as arrays [A, B, n]; rows come from the last layer on.
+    """Options as arrays; rows come from the last layer on.
 
-    [1] Rows of the layers that a stage may begin with, each with the number of its
-    first node. [2] Their options in one list, by A (`start`), B (`options.end`) and
-    place among those of the run. [3] Each value to its place [A, B, n].
+    [1] Rows of the layers that a stage may begin with, from the first on, each with the
+    number of its first node. [2] Their options in one list, by A, B and the place among
+    those of the run. [3] The place of each run in it.
     """
-    num_starts = len(on.ends) - 1
     place_of = {int(layer): place for place, layer in enumerate(on.ends[:-1])}
     sizes = [len(row.options.end) for row in rows]
     first_nodes = np.cumsum([0, *sizes])
@@ -297,38 +356,28 @@ def gathered(rows: list[Row], on: Ground) -> OptionArrays:
         (place_of[row.layer], row, int(node))
         for row, node in zip(rows, first_nodes, strict=False)
         if row.layer in place_of
-    ]
+    ][::-1]
     # [2] one list
     options = joined([received(on, row) for _, row, _ in kept])
     start = np.repeat([a for a, _, _ in kept], [len(r.options.end) for _, r, _ in kept])
     node = np.concatenate([n + np.arange(len(r.options.end)) for _, r, n in kept])
-    runs, counts = groups_of(start * len(on.ends) + options.end)
-    place = np.arange(len(start)) - np.repeat(runs, counts)
-    # [3] arrays
-    shape = (num_starts, len(on.ends), int(counts.max()))
-
-    def gather(values: NDArray[Any], kind: type[np.generic], unused: float = 0) -> Any:
-        array = np.full(shape, unused, dtype=kind)
-        array[start, options.end, place] = values
-        return array
-
-    saved = gather(options.saved, np.int64)
-    peak = gather(options.peak, np.int64, LARGEST_BYTES)
-    seconds = gather(options.seconds, np.float64, np.inf)
-    pruned = np.zeros(shape[:2], dtype=np.bool_)
+    # [3] places
+    shape = len(kept), len(on.ends)
+    run = start * len(on.ends) + options.end
+    count = np.bincount(run, minlength=shape[0] * shape[1])
+    pruned = np.zeros(shape, dtype=np.bool_)
     for first, row, _ in kept:
         pruned[first] = row.pruned & (on.ends > row.layer)
     return OptionArrays(
-        saved=saved,
-        peak=peak,
-        seconds=seconds,
-        num_recomputed=gather(options.num_recomputed, np.int32),
-        node=gather(node, np.int32),
+        saved=options.saved,
+        peak=options.peak,
+        seconds=options.seconds,
+        num_recomputed=options.num_recomputed.astype(np.int32),
+        node=node.astype(np.int32),
         way=np.concatenate([row.options.first for row in rows]).astype(np.int8),
         behind=np.concatenate([row.options.behind for row in rows]).astype(np.int32),
         bounds=on.ends,
-        fastest=seconds.argmin(axis=2),
-        least_saved=np.where(peak < LARGEST_BYTES, saved, LARGEST_BYTES).min(axis=2),
-        least_peak=peak.min(axis=2),
+        begin=(np.cumsum(count) - count).reshape(shape),
+        count=count.reshape(shape),
         pruned=pruned,
     )

@@ -145,8 +145,8 @@ def single(on: Ground, layer: int) -> Options:
     return built.at(on.useful[:, layer] & (on.ends[end] == layer + 1))
 
 
-def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Options:
-    """Options of all longer runs: `layer` in front of those behind it.
+def extended(on: Ground, layer: int, behind: Options, first_node: int) -> list[Options]:
+    """Options of all longer runs, by way: `layer` in front of those behind it.
 
     `first_node` is the node of the first one of those.
     """
@@ -161,7 +161,7 @@ def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Option
             is_short = on.ends[behind.end] == layer + 2
             excluded = (behind.first == again) & np.where(is_short, at_end, inside)
             fronts[kept] = fronts[kept].at(~excluded)
-    return joined(list(fronts.values()))
+    return list(fronts.values())
 
 
 def joined(parts: list[Options]) -> Options:

@@ -10,18 +10,11 @@ Entries with B <= A are no stages; their peak is `LARGEST_BYTES` or above.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import (
-    LARGEST_BYTES,
-    STATE,
-    ChainBytes,
-    Flags,
-    Ints,
-)
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes, Flags, Ints
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
@@ -29,6 +22,8 @@ from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 Runs = tuple[slice, slice]
 """Some A and some B, in a row each."""
 EVERY = slice(None), slice(None)
+MOST_SEARCHED = 1 / 16
+"""Part of the options that is searched one by one; more of them by a ladder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -46,46 +41,126 @@ class AllReduces:
         return AllReduces(num_bytes=num_bytes, count=count)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StageBytes:
-    """Bytes that do not depend on the flow, for all stages [A, B]."""
+    """Bytes that do not depend on the flow, for all stages [A, B].
 
+    A matrix is made when it is asked for first: most are of few questions.
+    """
+
+    chain: ChainBytes
     holdings: HoldingFactors
-    gradient: Ints
-    """Without copies for their exchange."""
-    at_end: AllReduces
-    """As long as what replicas exchange once in a step."""
-    in_forward: AllReduces
-    """As long as what they exchange in a forward pass."""
-    in_backward: AllReduces
-    """As long as what they exchange in a backward pass."""
-    owned: Ints
-    """Numbers that the optimizer of a rank steps on."""
-    host: Ints
-    """In the memory of the machine."""
-    state: Ints
-    """Parameters, gradients, buffers and optimizer state."""
-    num_trained: Ints
-    """Layers that have gradients."""
-    waiting: Ints
-    """Gradients that wait for those of tied layers on the same rank."""
-    optimizer_transient: Ints
-    received: Ints
-    """[A]: boundary in front of the stage, 0 for the first."""
-    sent: Ints
-    """[B]: boundary behind it, 0 for the last."""
-    past_output: bool
-    """Whether an output that is held past its micro-batch counts."""
-    logits: Ints
-    """[B]: boundary behind the last layer, 0 for all stages but the last."""
-    inputs: Ints
-    """[A]: of a sample, 0 for all stages but the first."""
-    targets: Ints
-    """[B]: of a sample, 0 for all stages but the last."""
+    bounds: Ints
+    """[A]: layers that a stage may begin with; L comes last."""
+    possible: Flags | None = None
+    """[A, B]: runs that are not above any device; None: all."""
 
     def only_where(self, possible: Flags) -> StageBytes:
         """The same, with runs [A, B] that are not possible above any device."""
-        return replace(self, state=np.where(possible, self.state, LARGEST_BYTES))
+        return replace(self, possible=possible)
+
+    def run_sums(self, values: Ints) -> Ints:
+        """[A, B]: the sum of values from A to B, negative where B < A."""
+        sums = np.append(0, np.cumsum(values))[self.bounds]
+        return np.asarray(sums[None, :] - sums[:-1, None])
+
+    def own_sums(self, name: str) -> Ints:
+        """[A, B]: the sum of a column, without copies of what tied layers share."""
+        found = self.run_sums(getattr(self.chain, name))
+        for tie, copies in zip(self.chain.ties, self.copies, strict=True):
+            found -= copies * getattr(tie, name)
+        return found
+
+    @cached_property
+    def copies(self) -> list[Ints]:
+        """[A, B] of each tie: its layers in a run but the first one."""
+        found: list[Ints] = []
+        for tie in self.chain.ties:
+            is_member = np.zeros(self.chain.num_layers, dtype=np.int64)
+            is_member[tie.members] = 1
+            found.append(np.maximum(self.run_sums(is_member) - 1, 0))
+        return found
+
+    @cached_property
+    def gradient(self) -> Ints:
+        """Without copies for their exchange."""
+        return self.own_sums("gradient")
+
+    @cached_property
+    def owned(self) -> Ints:
+        """Numbers that the optimizer of a rank steps on."""
+        return self.own_sums("owned")
+
+    @cached_property
+    def host(self) -> Ints:
+        """In the memory of the machine."""
+        return self.own_sums("host")
+
+    @cached_property
+    def state(self) -> Ints:
+        """Parameters, gradients, buffers and optimizer state."""
+        found = self.own_sums("state")
+        if self.possible is None:
+            return found
+        return np.where(self.possible, found, LARGEST_BYTES)
+
+    def num_layers_with(self, values: Ints) -> Ints:
+        """[A, B]: how many layers have any."""
+        return self.run_sums((values > 0).astype(np.int64))
+
+    @property
+    def num_trained(self) -> Ints:
+        """Layers that have gradients."""
+        return self.num_layers_with(self.chain.gradient)
+
+    @property
+    def at_end(self) -> AllReduces:
+        """As long as what replicas exchange once in a step."""
+        count = self.num_layers_with(self.chain.exchanged)
+        return AllReduces(num_bytes=self.own_sums("exchanged"), count=count)
+
+    @property
+    def in_forward(self) -> AllReduces:
+        """As long as what they exchange in a forward pass."""
+        return self._of_passes(self.chain.exchanged_forward)
+
+    @property
+    def in_backward(self) -> AllReduces:
+        """As long as what they exchange in a backward pass."""
+        return self._of_passes(self.chain.exchanged_backward)
+
+    def _of_passes(self, values: Ints) -> AllReduces:
+        """Those of a pass."""
+        count = self.num_layers_with(values)
+        return AllReduces(num_bytes=self.run_sums(values), count=count)
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """Gradients that wait for those of tied layers on the same rank."""
+        found = np.zeros_like(self.state)
+        for tie, copies in zip(self.chain.ties, self.copies, strict=True):
+            found += (copies > 0) * tie.waiting_bytes
+        return found
+
+    @cached_property
+    def optimizer_transient(self) -> Ints:
+        """Largest one of a run."""
+        size = self.chain.num_layers
+        first, last = self.bounds[:-1, None], self.bounds[1:] - 1
+        inside = np.arange(size) >= first
+        largest = np.where(inside, self.chain.optimizer_transient, 0)
+        largest = np.maximum.accumulate(largest, axis=1)[:, last]
+        return np.pad(largest, ((0, 0), (1, 0)))
+
+    @cached_property
+    def received(self) -> Ints:
+        """[A]: boundary in front of the stage, 0 for the first."""
+        return np.append(0, self.chain.boundary)[self.bounds[:-1]]
+
+    @cached_property
+    def sent(self) -> Ints:
+        """[B]: boundary behind it, 0 for the last."""
+        return np.append(self.received, 0)
 
     def state_of(self, flow: Flow, runs: Runs = EVERY) -> Ints:
         """All state of some runs, copies for the exchange of gradients included."""
@@ -102,13 +177,17 @@ class StageBytes:
         standing = holdings.standing(k, num_micro_batches)
         times = standing + k * holdings.input_in_flight
         times += (num_micro_batches > k) * holdings.gradient_sent
-        samples = flow.micro_batch * num_micro_batches
-        before = times * self.received[first] + samples * self.inputs[first]
-        past = holdings.outputs_past(k, num_micro_batches) if self.past_output else 0
-        behind = (standing + past) * self.sent[end] + samples * self.targets[end]
-        behind += holdings.logits_kept * self.logits[end]
-        total = self.state_of(flow, runs) + self.waiting[runs]
-        return np.asarray(total + before[:, None] + behind)
+        chain, samples = self.chain, flow.micro_batch * num_micro_batches
+        before = times * self.received
+        before[0] += samples * chain.inputs_per_sample
+        past = holdings.outputs_past(k, num_micro_batches) if chain.past_output else 0
+        behind = (standing + past) * self.sent
+        behind[-1] += samples * chain.targets_per_sample
+        behind[-1] += holdings.logits_kept * chain.boundary[-1]
+        around = before[first][:, None] + behind[end]
+        if self.chain.ties:
+            around += self.waiting[runs]
+        return np.asarray(self.state_of(flow, runs) + around)
 
     def optimizer_step(self, flow: Flow, runs: Runs = EVERY) -> Ints:
         """[A, B]: peak of the optimizer step."""
@@ -123,93 +202,34 @@ def stage_bytes(
 ) -> StageBytes:
     """Matrices of one chain; A counts the layers that a stage may begin with.
 
-    [1] sums of each column over a run; [2] without what tied layers share, and with the
-    gradients that wait for theirs; [3] largest optimizer transient of a run; [4]
-    boundaries in front of a run and behind it.
-
     Args:
         chain: the bytes.
         holdings: what the engine holds.
         starts: those layers; None: all.
     """
-    size = chain.num_layers
-    bounds = np.append(np.arange(size) if starts is None else starts, size)
-    num_starts = len(bounds) - 1
-
-    def run_sums(values: Ints) -> Ints:
-        """[A, B]: the sum of values from A to B, negative where B < A."""
-        sums = np.append(0, np.cumsum(values))[bounds]
-        return np.asarray(sums[None, :] - sums[:-1, None])
-
-    # [1] sums
-    summed = (*STATE, "exchanged", "owned", "host")
-    columns = {name: run_sums(getattr(chain, name)) for name in summed}
-
-    def all_reduces(values: Ints, num_bytes: Ints) -> AllReduces:
-        count = run_sums((values > 0).astype(np.int64))
-        return AllReduces(num_bytes=num_bytes, count=count)
-
-    # [2] ties
-    waiting = np.zeros_like(columns["gradient"])
-    for tie in chain.ties:
-        is_member = np.zeros(size, dtype=np.int64)
-        is_member[tie.members] = 1
-        copies = np.maximum(run_sums(is_member) - 1, 0)
-        for name in summed:
-            columns[name] -= copies * getattr(tie, name)
-        waiting += (copies > 0) * tie.waiting_bytes
-    # [3] optimizer
-    transient = np.zeros((num_starts, num_starts + 1), dtype=np.int64)
-    for first, layer in enumerate(bounds[:-1]):
-        largest = np.maximum.accumulate(chain.optimizer_transient[layer:])
-        transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
-    # [4] boundaries
-    before = np.append(0, chain.boundary)[bounds]
-    is_first = np.arange(num_starts) == 0
-    is_last = np.arange(num_starts + 1) == num_starts
-    return StageBytes(
-        holdings=holdings,
-        gradient=columns["gradient"],
-        at_end=all_reduces(chain.exchanged, columns["exchanged"]),
-        in_forward=all_reduces(
-            chain.exchanged_forward, run_sums(chain.exchanged_forward)
-        ),
-        in_backward=all_reduces(
-            chain.exchanged_backward, run_sums(chain.exchanged_backward)
-        ),
-        owned=columns["owned"],
-        host=columns["host"],
-        state=np.asarray(sum(columns[name] for name in STATE)),
-        num_trained=run_sums((chain.gradient > 0).astype(np.int64)),
-        waiting=waiting,
-        optimizer_transient=transient,
-        received=before[:-1],
-        sent=np.append(before[:-1], 0),
-        past_output=chain.past_output,
-        logits=chain.boundary[-1] * is_last,
-        inputs=chain.inputs_per_sample * is_first,
-        targets=chain.targets_per_sample * is_last,
-    )
+    every = np.arange(chain.num_layers) if starts is None else starts
+    bounds = np.append(every, chain.num_layers)
+    return StageBytes(chain=chain, holdings=holdings, bounds=bounds)
 
 
 def option_peaks(
     stages: StageBytes,
     options: OptionArrays,
     flow: Flow,
-    runs: tuple[NDArray[Any], ...],
+    runs: tuple[Ints, ...],
 ) -> Ints:
-    """[run, n]: the peak of every option of some runs, each an A and a B."""
-    peaks = options.peak[runs] + (flow.in_flight - 1) * options.saved[runs]
-    peaks += stages.start(flow)[runs][:, None]
-    step = stages.optimizer_step(flow)[runs][:, None]
-    return np.asarray(np.maximum(peaks, step))
+    """Peaks of all options of some runs, one run after the other; see `of_runs`."""
+    places, run, _ = options.of_runs(runs)
+    peaks = options.peak[places] + (flow.in_flight - 1) * options.saved[places]
+    peaks += stages.start(flow)[runs][run]
+    return np.asarray(np.maximum(peaks, stages.optimizer_step(flow)[runs][run]))
 
 
 def least_peaks(stages: StageBytes, options: OptionArrays, flow: Flow) -> Ints:
     """[A, B]: the least peak at any speed."""
-    inner = (options.peak + (flow.in_flight - 1) * options.saved).min(axis=2)
-    step = stages.optimizer_step(flow)
-    return np.asarray(np.maximum(inner + stages.start(flow), step))
+    inner = options.peak + (flow.in_flight - 1) * options.saved
+    peaks = options.least(inner, LARGEST_BYTES) + stages.start(flow)
+    return np.asarray(np.maximum(peaks, stages.optimizer_step(flow)))
 
 
 def least_seconds(
@@ -223,19 +243,21 @@ def least_seconds(
     room = capacity_bytes - stages.start(flow)
     fits = stages.optimizer_step(flow) <= capacity_bytes
     more = flow.in_flight - 1
-    found = np.full(room.shape, np.inf)
-    fastest = options.fastest[:, :, None]
-    saved, peak, seconds = (
-        np.take_along_axis(array, fastest, axis=2)[:, :, 0]
-        for array in (options.saved, options.peak, options.seconds)
-    )
+    saved, peak, seconds = options.fastest
     easy = fits & (peak + more * saved <= room)
-    found[easy] = seconds[easy]
-    hard = fits & ~easy & (options.least_peak < LARGEST_BYTES)
-    hard[hard] = (options.least_peak + more * options.least_saved <= room)[hard]
-    rows = np.nonzero(hard)
-    within = options.peak[rows] + more * options.saved[rows] <= room[rows][:, None]
-    found[rows] = np.where(within, options.seconds[rows], np.inf).min(axis=1)
+    found = np.where(easy, seconds, np.inf)
+    hard = fits & ~easy & (options.least_peak + more * options.least_saved <= room)
+    runs = np.nonzero(hard)
+    num_hard = int(options.count[runs].sum())
+    if num_hard > MOST_SEARCHED * len(options.seconds):
+        every = np.full(room.shape, np.inf)
+        every[options.runs] = options.seconds_within(flow.in_flight, room[options.runs])
+        found[hard] = every[hard]
+    elif num_hard:
+        places, run, begins = options.of_runs(runs)
+        needed = options.peak[places] + more * options.saved[places]
+        added_s = np.where(needed <= room[runs][run], options.seconds[places], np.inf)
+        found[runs] = np.minimum.reduceat(added_s, begins)
     return found
 
 
@@ -243,7 +265,8 @@ def peaks_of_run(
     stages: StageBytes, options: OptionArrays, flow: Flow, first: int, end: int
 ) -> Ints:
     """[n]: the peak of every option of one run."""
-    inner = options.peak[first, end] + (flow.in_flight - 1) * options.saved[first, end]
+    mine = options.of(first, end)
+    inner = options.peak[mine] + (flow.in_flight - 1) * options.saved[mine]
     run = slice(first, first + 1), slice(end, end + 1)
     start, step = stages.start(flow, run), stages.optimizer_step(flow, run)
     return np.asarray(np.maximum(inner + start[0, 0], step[0, 0]))

@@ -39,18 +39,7 @@ class OptionStore:
 
     def _forget(self) -> None:
         """Forget what was asked for longest ago, above a limit of memory."""
-        total = sum(map(size_of, self._kept.values()))
+        total = sum(each.num_bytes for each in self._kept.values())
         while len(self._kept) > 1 and total > MOST_OPTION_BYTES:
             _, forgotten = self._kept.popitem(last=False)
-            total -= size_of(forgotten)
-
-
-def size_of(options: OptionArrays) -> int:
-    """Bytes of all arrays."""
-    return sum(
-        array.nbytes
-        for array in (
-            *(options.saved, options.peak, options.seconds),
-            *(options.num_recomputed, options.node, options.way, options.behind),
-        )
-    )
+            total -= forgotten.num_bytes

@@ -49,35 +49,48 @@ def least_largest(values: Sequence[Floats]) -> Partition | None:
     return Partition(value=value, cuts=first_cuts(values, value))
 
 
+def windows(num_stages: int, size: int) -> list[tuple[slice, slice]]:
+    """A and B that each stage may have, as every other one has at least one layer."""
+    last = [max(size - behind, 0) for behind in reversed(range(num_stages))]
+    return [
+        (slice(stage, end), slice(stage + 1, end + 1)) for stage, end in enumerate(last)
+    ]
+
+
 def suffix_values(values: Sequence[Floats]) -> list[Floats]:
     """For each stage s the array over A: least largest value of s and those behind.
 
-    One more array follows, for no stage at all: minus infinity at L, else infinite.
+    It is infinite where too few layers are before A or behind it. One more array
+    follows, for no stage at all: minus infinity at L, else infinite.
     """
     size = values[0].shape[0]
     found = [np.full(size + 1, np.inf)]
     found[0][size] = -np.inf
-    for matrix in reversed(values):
-        worst = np.maximum(matrix, found[0][None, :]).min(axis=1)
-        found.insert(0, np.append(worst, np.inf))
+    pairs = zip(values, windows(len(values), size), strict=True)
+    for matrix, (first, end) in reversed(list(pairs)):
+        worst = np.maximum(matrix[first, end], found[0][end])
+        found.insert(0, np.full(size + 1, np.inf))
+        found[0][first] = worst.min(axis=1, initial=np.inf)
     return found
 
 
 def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
-    """Lexicographically first cuts with every value at most `limit`."""
+    """Lexicographically first cuts with every value at most `limit`, which exist."""
     size = values[0].shape[0]
     reached = np.zeros(size + 1, dtype=np.bool_)
     reached[size] = True
     allowed: list[NDArray[np.bool_]] = []
-    for matrix in reversed(values):
-        possible = (matrix <= limit) & reached[None, :]
+    pairs = zip(values, windows(len(values), size), strict=True)
+    for matrix, (first, end) in reversed(list(pairs)):
+        possible = (matrix[first, end] <= limit) & reached[end]
         allowed.append(possible)
-        reached = np.append(possible.any(axis=1), False)
+        reached = np.zeros_like(reached)
+        reached[first] = possible.any(axis=1)
     cuts: list[int] = []
     layer = 0
-    for possible in reversed(allowed):
+    for stage, possible in enumerate(reversed(allowed)):
         cuts.append(layer)
-        layer = int(possible[layer].argmax())
+        layer = stage + 1 + int(possible[layer - stage].argmax())
     return tuple(cuts)
 
 

@@ -51,6 +51,7 @@ class Periods:
         self._context = context
         self._added_seconds = added_seconds
         self._loads: dict[tuple[object, ...], Floats] = {}
+        self._of_caps: dict[tuple[object, ...], dict[range, Floats]] = {}
         self._least: dict[tuple[object, ...], float] = {}
 
     def least(self, candidate: Candidate, numbers: Numbers) -> float:
@@ -81,13 +82,14 @@ class Periods:
     ) -> Floats:
         """[A, B]: least periods of a stage, `left` stages from it to the last."""
         caps = self._context.caps(alone.schedule, left, alone.num_stages)
-        groups = groups_up_to(caps[-1]) if len(caps) > 1 else [(caps[0], caps[0])]
-        key = (*shared, numbers, tuple(groups))
-        if key not in self._loads:
-            self._loads[key] = least_of(
+        kept = self._of_caps.setdefault((*shared, numbers), {})
+        if caps not in kept:
+            is_open = len(caps) > 1
+            groups = groups_up_to(caps[-1]) if is_open else [(caps[0], caps[0])]
+            kept[caps] = least_of(
                 self._of_group(alone, group, numbers, shared) for group in groups
             )
-        return self._loads[key]
+        return kept[caps]
 
     def _shared(self, alone: Candidate) -> tuple[object, ...]:
         """All that bounds of tuples with other numbers of stages depend on."""

@@ -116,7 +116,7 @@ class StageOptions(TupleBounds):
             asked = stage, run, choice.capped(in_flight), numbers
             peaks = self.run_peaks(candidate, *asked)
             option = quickest(options, *run, peaks, capacity_bytes)
-            added_s = options.seconds[*run, option : option + 1]
+            added_s = options.seconds[options.of(*run)][option : option + 1]
             bound = bounds[place].of_run(run, in_flight)
             least_s = min(least_s, float(bound.with_fewer[0]))
             step_s = bound.step_s(count, added_s)
@@ -217,11 +217,12 @@ class StageOptions(TupleBounds):
         for in_flight in np.unique(fewest[fewest > 0]):
             runs = np.nonzero(fewest == in_flight)
             flow = self.stage_flow(candidate, stage, choice.capped(int(in_flight)))
+            places, run, begins = options.of_runs(runs)
             found = option_peaks(stages, options, flow, runs)
-            passes_s = bounds.of_most.passes[runs][:, None]
-            steps = passes_s + count * options.seconds[runs]
+            passes_s = bounds.of_most.passes[runs][run]
+            steps = passes_s + count * options.seconds[places]
             found = np.where(steps <= limit_s, found, LARGEST_BYTES)
-            peaks[runs] = np.minimum(found.min(axis=1), LARGEST_BYTES)
+            peaks[runs] = np.minimum.reduceat(found, begins)
         return peaks
 
 
@@ -229,5 +230,6 @@ def quickest(
     options: OptionArrays, first: int, end: int, peaks: Ints, capacity_bytes: int
 ) -> int:
     """Option of least seconds that fits; ties to the lower peak."""
-    seconds = np.where(peaks <= capacity_bytes, options.seconds[first, end], np.inf)
-    return int(np.lexsort((options.num_recomputed[first, end], peaks, seconds))[0])
+    mine = options.of(first, end)
+    seconds = np.where(peaks <= capacity_bytes, options.seconds[mine], np.inf)
+    return int(np.lexsort((options.num_recomputed[mine], peaks, seconds))[0])

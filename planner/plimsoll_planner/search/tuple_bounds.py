@@ -223,14 +223,15 @@ class TupleBounds(TupleContext):
         share = self.host_share(candidate) if choice.uses_host else 0
         key = (*of_seconds, bounds, capacity_bytes, choice, flow, share)
         if key not in self._least_s:
-            if sum(kept.nbytes for kept in self._least_s.values()) > MOST_SECONDS_BYTES:
-                self._least_s.clear()
-            self._least_s[key] = least_seconds(
+            found = least_seconds(
                 self.stage_bytes(candidate, bounds.bytes, choice),
                 costs.options(candidate.offer, *bounds, b, choice.at_work),
                 flow,
                 capacity_bytes,
             )
+            if len(self._least_s) * found.nbytes > MOST_SECONDS_BYTES:
+                self._least_s.clear()
+            self._least_s[key] = found
         return self._least_s[key]
 
     def least_added(

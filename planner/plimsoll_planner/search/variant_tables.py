@@ -30,11 +30,8 @@ from plimsoll_planner.memory.chain_bytes import (
     with_outputs_held_once,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
-from plimsoll_planner.memory.option_arrays import (
-    OptionArrays,
-    build_options,
-    with_others,
-)
+from plimsoll_planner.memory.joint_options import with_others
+from plimsoll_planner.memory.option_arrays import OptionArrays, build_options
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
 from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.offer import Offer

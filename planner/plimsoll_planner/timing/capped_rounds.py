@@ -29,7 +29,8 @@ class CappedRounds:
         self, stages: Sequence[StageTimes], in_flight: Sequence[int], placed: Topology
     ) -> None:
         """Warm up."""
-        self._stages = stages
+        self._forward_s = [stage.forward_s for stage in stages]
+        self._backward_s = [stage.backward_s for stage in stages]
         self._in_flight = in_flight
         self._delays = [
             hop.seconds(stage.sent_bytes)
@@ -73,19 +74,20 @@ class CappedRounds:
 
     def _advance(self, num_micro_batches: int) -> None:
         """Run one round: backward passes from the last stage on, then forward ones."""
+        free, inputs, delays = self._free, self._inputs, self._delays
         arrived = 0.0
-        for place in reversed(range(len(self._stages))):
-            ended = max(self._free[place], arrived) + self._stages[place].backward_s
-            self._free[place] = ended
-            arrived = ended + self._delays[place - 1] if place else 0.0
-        for place, stage in enumerate(self._stages):
-            if self._round + self._in_flight[place] >= num_micro_batches:
+        for place in range(len(free) - 1, -1, -1):
+            begun = free[place] if free[place] > arrived else arrived
+            free[place] = begun + self._backward_s[place]
+            arrived = free[place] + delays[place - 1] if place else 0.0
+        for place, in_flight in enumerate(self._in_flight):
+            if self._round + in_flight >= num_micro_batches:
                 continue
-            arrived = self._inputs[place].popleft() if place else 0.0
-            ended = max(self._free[place], arrived) + stage.forward_s
-            self._free[place] = ended
-            if place < len(self._delays):
-                self._inputs[place + 1].append(ended + self._delays[place])
+            arrived = inputs[place].popleft() if place else 0.0
+            begun = free[place] if free[place] > arrived else arrived
+            free[place] = begun + self._forward_s[place]
+            if place < len(delays):
+                inputs[place + 1].append(free[place] + delays[place])
         self._round += 1
 
     def _skip(self, times: int, period: int, later_s: float) -> None:

@@ -207,18 +207,23 @@ def stage_runs(
     hops = [hop_seconds(hop, boundary) for hop in placed.hops]
     size = runs.forward.shape[0]
     both = runs.forward_before + runs.backward_before
+    of_runs = runs.optimizer_step, runs.host_step, runs.group_end
+    # Stages whose replicas have like links take as long.
+    own: dict[Hop, tuple[Floats, Floats, Floats]] = {}
     found: list[StageRuns] = []
-    for stage in range(placed.mesh.pipeline):
+    for stage, link in enumerate(placed.exchanges):
         links_before = transfers_before(hops[:stage], size)[:, None]
         links_behind = transfers_behind(hops[stage:], size)
-        of_runs = runs.optimizer_step, runs.host_step, runs.group_end
-        end = end_seconds(placed, stage, exchange, *of_runs)
-        forward, backward = pass_seconds(placed, stage, exchange)
+        if link not in own:
+            end = end_seconds(placed, stage, exchange, *of_runs)
+            forward, backward = pass_seconds(placed, stage, exchange)
+            own[link] = runs.forward + forward, runs.backward + backward, end_s(end)
+        forward_s, backward_s, after_s = own[link]
         found.append(
             StageRuns(
-                forward=runs.forward + forward,
-                backward=runs.backward + backward,
-                end=end_s(end),
+                forward=forward_s,
+                backward=backward_s,
+                end=after_s,
                 forward_before=runs.forward_before[:-1, None] + links_before,
                 backward_before=runs.backward_before[:-1, None] + links_before,
                 both_before=both[:-1, None] + 2 * links_before,

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL_ON_TORCH_2_11
 from plimsoll_planner.memory.chain_bytes import (
-    LARGEST_BYTES,
     Bound,
     ChainBytes,
     chain_bytes,
@@ -136,10 +135,7 @@ def check_against_formula(
         build_options(chain, holdings, added),
         stage_bytes(chain, holdings),
     )
-    every = np.indices(options.least_peak.shape).reshape(2, -1)
-    peaks = option_peaks(stages, options, flow, (every[0], every[1])).reshape(
-        options.peak.shape
-    )
+    peaks = option_peaks(stages, options, flow, options.runs)
     at_any_speed = least_peaks(stages, build_options(chain, holdings, None), flow)
     for run in itertools.combinations(range(chain.num_layers + 1), 2):
         by_choice = {
@@ -148,17 +144,17 @@ def check_against_formula(
         }
         least = min(by_choice.values())
         assert at_any_speed[run] == least
-        used = np.flatnonzero(options.peak[run] < LARGEST_BYTES)
-        for place in used:
-            again = frozenset(options.recomputed(*run, int(place)))
-            assert peaks[run][place] == by_choice[again]
-            assert options.seconds[run][place] == sum(added[l_] for l_ in again)
-            assert options.num_recomputed[run][place] == len(again)
+        mine = options.of(*run)
+        for place in range(mine.stop - mine.start):
+            again = frozenset(options.recomputed(*run, place))
+            assert peaks[mine][place] == by_choice[again]
+            assert options.seconds[mine][place] == sum(added[l_] for l_ in again)
+            assert options.num_recomputed[mine][place] == len(again)
         one_run = peaks_of_run(stages, options, flow, *run)
-        assert one_run[used].tolist() == peaks[run][used].tolist()
+        assert one_run.tolist() == peaks[mine].tolist()
         fewest = min(len(c) for c, found in by_choice.items() if found == least)
-        at_least = used[peaks[run][used] == least]
-        assert options.num_recomputed[run][at_least].min() == fewest
+        at_least = peaks[mine] == least
+        assert options.num_recomputed[mine][at_least].min() == fewest
         capacity = least + slack
         quickest = min(
             sum(added[l_] for l_ in again)
@@ -211,7 +207,7 @@ def test_a_run_of_n_equal_layers_has_n_options_more() -> None:
     )
     chain = chain_bytes(chain_profile([block] * 12), Bound.EXPECTED, 1)
     options = build_options(chain, holding_factors(an_engine().holds), np.ones(12))
-    assert (options.peak[0, 12] < LARGEST_BYTES).sum() == 13
+    assert options.count[0, 12] == 13
     found = [options.recomputed(0, 12, place) for place in range(13)]
     assert sorted(found) == [tuple(range(size)) for size in range(13)]
 
@@ -226,5 +222,5 @@ def test_a_layer_that_gains_nothing_is_kept() -> None:
     )
     chain = chain_bytes(chain_profile([embedding, useless]), Bound.EXPECTED, 1)
     options = build_options(chain, holding_factors(an_engine().holds), np.zeros(2))
-    assert (options.peak[1, 2] < LARGEST_BYTES).sum() == 1
+    assert options.count[1, 2] == 1
     assert options.recomputed(1, 2, 0) == ()

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, chain_bytes
+from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import build_options, with_others
+from plimsoll_planner.memory.joint_options import with_others
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.stage_peaks import (
     least_peaks,
@@ -45,8 +46,8 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
     merged = build_options(chain, HELD, added, is_lower=True, most=2)
     dropped = build_options(chain, HELD, added, most=2)
     assert not exact.pruned.any()
-    assert merged.peak.shape[2] <= 4
-    assert dropped.peak.shape[2] <= 4
+    assert merged.count.max() <= 4
+    assert dropped.count.max() <= 4
     least = build_options(chain, HELD, added, at_any_speed=True)
     joint = with_others(dropped, least)
     peaks = least_peaks(stages, exact, flow)
@@ -62,10 +63,11 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
     assert ((quickest <= with_least) & (with_least <= seconds)).all()
     for run in itertools.combinations(range(len(layers) + 1), 2):
         found = peaks_of_run(stages, joint, flow, *run)
-        for place in np.flatnonzero(joint.peak[run] < LARGEST_BYTES):
-            recomputed = joint.recomputed(*run, int(place))
-            assert joint.num_recomputed[run][place] == len(recomputed)
-            assert joint.seconds[run][place] == pytest.approx(
+        mine = joint.of(*run)
+        for place in range(mine.stop - mine.start):
+            recomputed = joint.recomputed(*run, place)
+            assert joint.num_recomputed[mine][place] == len(recomputed)
+            assert joint.seconds[mine][place] == pytest.approx(
                 added[list(recomputed)].sum()
             )
             load = StageLoad(
@@ -95,9 +97,8 @@ def test_pruning_without_seconds_keeps_both_ends(
     assert (merged.least_peak == exact.least_peak).all()
     flow = Flow(in_flight=in_flight, num_micro_batches=9, micro_batch=1, data_degree=1)
     stages = stage_bytes(chain, HELD)
-    crowded = merged.pruned & (exact.peak < LARGEST_BYTES).any(axis=2)
-    both = (merged.peak < LARGEST_BYTES).sum(axis=2)[crowded]
-    assert (both >= 2).all()
+    crowded = merged.pruned & (exact.count > 0)
+    assert (merged.count[crowded] >= 2).all()
     assert (least_peaks(stages, merged, flow) <= least_peaks(stages, exact, flow)).all()
 
 
@@ -113,4 +114,4 @@ def test_many_different_layers_stay_within_bounds() -> None:
     options = build_options(chain, HELD, added, most=64)
     assert options.pruned[0, 30]
     assert not options.pruned[0, 4]
-    assert options.peak.shape[2] <= 128
+    assert options.count.max() <= 128
