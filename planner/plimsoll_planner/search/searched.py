@@ -75,7 +75,7 @@ def require_degrees(problem: Problem) -> None:
             )
     if not problem.tensor_degrees:
         raise CannotPlanError(
-            "`override.sequences` is split, and `limits.tensor_degrees` leaves no "
+            "`override.sequences` is split, and limits.tensor_degrees leaves no "
             "degree that layers were profiled with split sequences for: allow one of "
             + ", ".join(map(str, problem.profile.tensor_degrees_of(Sequences.SPLIT)))
         )

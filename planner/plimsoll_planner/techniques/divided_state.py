@@ -36,7 +36,9 @@ from plimsoll_planner.memory.chain_bytes import (
 )
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.techniques.technique import SCALARS_BYTES, Choice
+from plimsoll_planner.timing.chain_seconds import Floats
 from plimsoll_planner.timing.stage_runs import EndSeconds
+from plimsoll_planner.timing.ticks import TICKS_PER_S
 
 VECTOR = 16
 """Numbers that each parameter, and each replica's part, is a multiple of."""
@@ -156,10 +158,14 @@ class DividedOptimizer(Choice):
         """The optimizer steps on a part; at worst that takes as long as on all."""
         if bound is Bound.UPPER:
             return end
+        whole = np.floor if bound is Bound.LOWER else np.ceil
+
+        def part(seconds: Floats) -> Floats:
+            ticks = seconds * (TICKS_PER_S / self.data_degree)
+            return np.asarray(whole(ticks) / TICKS_PER_S)
+
         return replace(
-            end,
-            optimizer=end.optimizer / self.data_degree,
-            host_step=end.host_step / self.data_degree,
+            end, optimizer=part(end.optimizer), host_step=part(end.host_step)
         )
 
 

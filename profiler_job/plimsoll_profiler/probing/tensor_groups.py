@@ -102,16 +102,16 @@ def split_variants(
             by_sequence = replace(plain, sequence_parallel=True)
             whys[by_sequence] = why_not_split(workload, by_sequence, cases, shapes)
     too_large: set[int] = set()
-    for by_sequence in (False, True):
+    for has_parts in (False, True):
         possible = [one for one, why in whys.items() if not why]
-        alike = [one for one in possible if one.sequence_parallel is by_sequence]
-        if alike:
-            split = [c.layer for c in cases if is_split(workload, c, alike[0])]
-            why, larger = compare_splits(workload, alike[0], split, shapes)
-            too_large |= set(larger)
-            whys |= dict.fromkeys(
-                (alike if by_sequence else possible) if why else (), why
-            )
+        alike = [one for one in possible if one.sequence_parallel is has_parts]
+        if not alike:
+            continue
+        split = [case.layer for case in cases if is_split(workload, case, alike[0])]
+        why, larger = compare_splits(workload, alike[0], split, shapes)
+        too_large |= set(larger)
+        if why:
+            whys |= dict.fromkeys(alike if has_parts else possible, why)
     return SplitVariants(
         possible=(Variant(), *(one for one, why in whys.items() if not why)),
         left_out=tuple(

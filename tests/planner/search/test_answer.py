@@ -12,12 +12,7 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.records.certificate import Binding, Rule
 from plimsoll_planner.records.document import from_text, to_text
-from plimsoll_planner.records.engine import (
-    EngineTraits,
-    Granularity,
-    Schedule,
-    Sharding,
-)
+from plimsoll_planner.records.engine import EngineTraits, Granularity, Schedule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -388,7 +383,6 @@ def test_what_is_not_planned_yet_is_refused_in_words() -> None:
 LIMITS_NOT_SEARCHED: dict[str, dict[str, Any]] = {
     "tensor_degrees: 2": {"tensor_degrees": (1, 2)},
     "schedules: GPipe": {"schedules": (Schedule.ONE_F_ONE_B, Schedule.GPIPE)},
-    "shardings: parameters": {"shardings": (Sharding.NONE, Sharding.PARAMETERS)},
 }
 
 

@@ -6,7 +6,9 @@ Out: sum and count, as of the whole output, which is never there:
     forward     piece -> layer -> output of the piece -> its sum          dropped
     backward    piece -> layer -> output -> sum -> gradients              dropped
 
-A piece is some tokens of one sample, so bytes do not grow with the micro-batch. The
+A piece is some tokens of one sample, so bytes do not grow with the micro-batch. If a
+tensor group splits sequences, each rank has its own tokens in front of the layer, and
+all of a piece behind it: as many of each rank's part, in the order of ranks. The
 gradients of parameters are added up in their `.grad` piece by piece, as those of
 micro-batches are; so whatever holds for these, such as sums in another type, parts of a
 tensor group and ties, holds for pieces. Called by the stage and by the profiler where
@@ -37,20 +39,33 @@ def loss_in_pieces(
     Args:
         run: the last layer; called twice for each piece.
         loss: of a piece of its output.
-        x: what enters the layer, [samples, tokens, ...].
-        targets: [samples, tokens, ...].
+        x: what enters the layer, [samples, tokens, ...]; of split sequences this
+            rank's tokens.
+        targets: [samples, tokens, ...], of all tokens.
     """
     # The sum needs a gradient even where nothing before the last layer is trained.
     anchor = torch.empty(0, device=x.device, requires_grad=True)
     return cast(SumAndCount, InPieces.apply(run, loss, x, targets, anchor))
 
 
-def pieces(num_tokens: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield views of so many tokens of one sample of each tensor, the last one less."""
-    for sample in range(len(tensors[0])):
-        for first in range(0, tensors[0].shape[1], num_tokens):
-            tokens = slice(first, first + num_tokens)
-            yield tuple(tensor[sample : sample + 1, tokens] for tensor in tensors)
+def pieces(
+    num_tokens: int, targets: Tensor, *tensors: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield targets of so many tokens of one sample, the last ones of fewer.
+
+    With each of them come views of those tokens of the other tensors, which may be this
+    rank's part of sequences.
+    """
+    own = tensors[0].shape[1]
+    parts = targets.shape[1] // own
+    by_part = targets.reshape(len(targets), parts, own, *targets.shape[2:])
+    each = max(1, num_tokens // parts)
+    for sample in range(len(targets)):
+        for first in range(0, own, each):
+            tokens = slice(first, first + each)
+            wanted = by_part[sample : sample + 1, :, tokens].flatten(1, 2)
+            mine = (tensor[sample : sample + 1, tokens] for tensor in tensors)
+            yield wanted, *mine
 
 
 class InPieces(torch.autograd.Function):
@@ -66,7 +81,7 @@ class InPieces(torch.autograd.Function):
         ctx.save_for_backward(x, targets)
         total: Any = 0
         count: Any = 0
-        for piece, wanted in pieces(loss.tokens_at_once, x.detach(), targets):
+        for wanted, piece in pieces(loss.tokens_at_once, targets, x.detach()):
             one, part = loss.loss(run(piece), wanted)
             total, count = total + one, count + part
         if isinstance(count, Tensor):
@@ -78,8 +93,8 @@ class InPieces(torch.autograd.Function):
         """Compute each piece once more, with its gradients."""
         x, targets = ctx.saved_tensors
         dx = torch.empty_like(x) if ctx.needs_input_grad[2] else None
-        for piece, wanted, out in pieces(
-            ctx.loss.tokens_at_once, x, targets, x if dx is None else dx
+        for wanted, piece, out in pieces(
+            ctx.loss.tokens_at_once, targets, x, x if dx is None else dx
         ):
             leaf = piece.detach().requires_grad_(dx is not None)
             with torch.enable_grad():
@@ -133,7 +148,7 @@ def check_pieces(
             f"{name!r} takes {list(x.shape)} and the targets are "
             f"{list(targets.shape)}: {remedy}"
         )
-    [[piece, wanted], *_] = pieces(max(1, x.shape[1] - 1), x, targets)
+    [[wanted, piece], *_] = pieces(max(1, x.shape[1] - 1), targets, x)
     try:
         with torch.no_grad(), Draws() as draws:  # type: ignore[no-untyped-call]
             output = run(piece)
