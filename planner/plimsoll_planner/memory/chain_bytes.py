@@ -159,8 +159,6 @@ class ChainBytes:
     """[l]: the output of a stage that ends there is memory that nothing else counts."""
     past_output: bool
     """An output that the engine holds on to past its micro-batch counts."""
-    unsent_output: bool
-    """An output that is not sent yet counts in forward beside a gradient that was."""
     allowed: Flags
     """[c, l]: ways that a layer has."""
     row: Ints
@@ -351,8 +349,6 @@ def chain_bytes(
         held_input=np.stack([line(c.held_input) for c in ways]),
         own_output=np.ones(len(rows), dtype=np.bool_),
         past_output=True,
-        # See `rank_peak`: whether it is there depends on the schedule.
-        unsent_output=bound is not Bound.LOWER,
         allowed=np.stack(
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),

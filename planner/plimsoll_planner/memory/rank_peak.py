@@ -57,7 +57,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, ChainBytes
+from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, Bound, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.plan import Phase
@@ -154,7 +154,7 @@ def pass_peaks(
         before[at + 1] = saved
         saved += alive.get(at, 0)
     # [2] What the stage starts from.
-    unsent = u_out * holdings.output_unsent * chain.unsent_output
+    unsent = u_out * holdings.output_unsent * (chain.bound is not Bound.LOWER)
     goes_on = load.flow.num_micro_batches > load.flow.in_flight
     stale = u_in * holdings.gradient_sent if goes_on else 0
     if chain.past_output:

@@ -16,6 +16,7 @@ from plimsoll_planner.memory.chain_bytes import (
     KEPT,
     RECOMPUTED,
     WAYS,
+    Bound,
     ChainBytes,
     Flags,
     Ints,
@@ -46,7 +47,7 @@ class Ground:
     @property
     def output_unsent(self) -> int:
         """1: in forward the output of the micro-batch before counts."""
-        return self.holdings.output_unsent * self.chain.unsent_output
+        return self.holdings.output_unsent * (self.chain.bound is not Bound.LOWER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
