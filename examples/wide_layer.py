@@ -5,14 +5,22 @@
 
 Cutting it into stages of equally many layers puts nearly everything on one device; the
 cut that needs the least memory leaves the wide layer nearly alone: own-module.yaml and
-override.yaml show both. The data are those of `examples.mlp`.
+override.yaml show both. Where the wide layer alone is more than a device holds, no cut
+does: shared-layer.yaml lets two devices share it. The data are those of `examples.mlp`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from examples.mlp import cross_entropy, layer, points
 from plimsoll_trainer.adapters.sequential import from_factories
@@ -35,6 +43,12 @@ class WideLayer(nn.Module):
         return y
 
 
+def split_wide(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Give each rank of a mesh some of the numbers inside."""
+    styles = {"widen": ColwiseParallel(), "narrow": RowwiseParallel()}
+    parallelize_module(module, mesh, styles, src_data_rank=None)
+
+
 def workload(
     *,
     depth: int = 8,
@@ -42,6 +56,7 @@ def workload(
     wide: int = 16384,
     place: int = 3,
     num_points: int = 16,
+    shared: bool = False,
     seed: int = 0,
 ) -> Workload:
     """Build the chain.
@@ -52,11 +67,12 @@ def workload(
         wide: width inside the one wide layer.
         place: which of them it is, from 0.
         num_points: in a sample.
+        shared: whether several devices may share the wide layer.
         seed: of weights and samples.
     """
     features, classes = 32, 8
     narrow, broad = partial(layer, width, width), partial(WideLayer, width, wide)
-    return from_factories(
+    made = from_factories(
         {
             "first": partial(layer, features, width),
             **{f"middle.{i}": broad if i == place else narrow for i in range(depth)},
@@ -67,3 +83,6 @@ def workload(
         optimizer=AdamW(learning_rate=1e-3),
         seed=seed,
     )
+    split = {f"middle.{place}": split_wide} if shared else {}
+    layers = [replace(one, parallelize=split.get(one.name)) for one in made.layers]
+    return replace(made, layers=tuple(layers))

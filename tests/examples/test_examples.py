@@ -28,6 +28,7 @@ from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import open_store
 from plimsoll_planner.records.certificate import Certificate
+from plimsoll_planner.records.plan import Stage
 from tests.support.drawing import CHOSEN
 from tests.support.home_runs import Ended, HomeRun
 from tests.support.make import make
@@ -38,14 +39,16 @@ NAMES = (
     "llama-70b",
     "own-module",
     "override",
+    "shared-layer",
     "tiny-gpt",
     "tiny-llama",
     "llama-8b",
     "cheapest",
 )
 """The longest first."""
-NIGHTLY = {"llama-70b"}
-"""It asks what `llama-8b` asks, and replays ten times as much."""
+NIGHTLY = {"llama-70b", "shared-layer"}
+"""One asks what `llama-8b` asks, and replays ten times as much; of the other, tests of
+the planner and of the trainer hold both halves."""
 QUICKSTART = "tiny-gpt"
 SHARED_HOME = {"override": "own-module"}
 """Of one model: its profile is made once."""
@@ -81,16 +84,20 @@ class Example:
         assert found is not None
         return found.message
 
-    def cuts(self) -> list[int]:
-        """First layer of each stage of the latest attempt."""
+    def stages(self) -> tuple[Stage, ...]:
+        """Stages of the latest attempt."""
         uid = self.stored().uid
 
-        async def find() -> list[int]:
+        async def find() -> tuple[Stage, ...]:
             async with open_store(self.run.home.store) as store:
                 attempts = await store.attempts.of(uid)
-            return [stage.chunks[0].first_layer for stage in attempts[-1].plan.stages]
+            return attempts[-1].plan.stages
 
         return asyncio.run(find())
+
+    def cuts(self) -> list[int]:
+        """First layer of each stage of the latest attempt."""
+        return [stage.chunks[0].first_layer for stage in self.stages()]
 
     def certificate(self) -> Certificate:
         """Whole certificate of the latest question."""
@@ -253,6 +260,27 @@ def test_the_exact_cut_differs_from_the_even_one(
     ending = tight.status.condition(ConditionType.SUCCEEDED)
     assert ending is not None
     assert ending.reason == "GPUOutOfMemory"
+
+
+@pytest.mark.nightly
+def test_a_layer_that_no_device_holds_is_shared(
+    futures: dict[str, Future[Example]], tmp_path: Path
+) -> None:
+    """Two devices train it; without a tensor degree both answers name the layer."""
+    shared = done(futures, "shared-layer")
+    assert [stage.variant.tensor_degree for stage in shared.stages()] == [2]
+    require_trained(shared)
+    run = shared.run.copy(tmp_path)
+    text = run.manifest.read_text()
+    named = "which layer 'middle.0' alone exceeds"
+    one = "  launch: {policy: PlanOnly}\n  override: {tensor: 1}\n  training:"
+    run.manifest.write_text(text.replace("  training:", one))
+    fixed = Example(run, run.run(*options_of("shared-layer")), "shared-layer")
+    assert named in fixed.message(ConditionType.PLANNED)
+    run.manifest.write_text(text.replace(", shared: true", ""))
+    whole = Example(run, run.run(*options_of("shared-layer")), "shared-layer")
+    assert whole.ended.code == ExitCode.NO_PLAN
+    assert named in whole.message(ConditionType.PLANNED)
 
 
 def test_what_is_fixed_is_obeyed_where_it_fits(

@@ -16,8 +16,14 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
 )
 
+from plimsoll_trainer.sequence_parallel import used_on_whole
 from plimsoll_trainer.workload import Parallelize, Workload
-from tests.support.split_workloads import SplitBlock, a_split_gpt, over
+from tests.support.split_workloads import (
+    SplitBlock,
+    a_split_gpt,
+    over,
+    split_block_sequence,
+)
 
 COLUMNS = ("q", "k", "v", "up")
 
@@ -91,6 +97,20 @@ def with_blocks(
         for layer in split.layers
     ]
     return replace(split, layers=tuple(layers))
+
+
+def without_a_sum_of_norms(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Take the gradient of a norm that has seen a part for that of all."""
+    split_block_sequence(module, mesh)
+    used_on_whole(*module.get_submodule("norm_1").parameters())
+
+
+def forgetful_of_norms() -> Workload:
+    """A GPT whose blocks are split well, but for norms of parts of sequences."""
+    split = a_split_gpt(depth=1)
+    first, block, last = split.layers
+    wrong = replace(block, parallelize_sequence=without_a_sum_of_norms)
+    return replace(split, layers=(first, wrong, last))
 
 
 def forgetful() -> Workload:

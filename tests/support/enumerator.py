@@ -142,7 +142,8 @@ class Judge(Clock):
             w_before = held_behind.get(layer - 1, 0)
             forward, backward = at_work(self, mesh, layer, level)
             forward += of(layer, "forward_transient")
-            worst = max(worst, live + u_before + forward + u_out)
+            unsent = 0 if self.which == "lower" else u_out
+            worst = max(worst, live + u_before + forward + unsent)
             name, gradient_held = (
                 ("backward_transient_at_end", 0)
                 if layer == end - 1

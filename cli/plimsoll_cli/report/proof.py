@@ -25,6 +25,7 @@ from plimsoll_planner.text.explain import (
     offer_text,
     reason_text,
     space_text,
+    too_large_text,
     why_text,
 )
 from plimsoll_planner.text.rules import RULE_NAMES, RULES
@@ -151,7 +152,8 @@ def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need
     if len(offers) > 1 and miss.offer is not None:
         where = f"{offer_text(offers[miss.offer])}, {where}"
     return Need(
-        text=f"{where}: needs {at_least(needed)}, has {at_most(has)}",
+        text=f"{where}: needs {at_least(needed)}, has {at_most(has)}"
+        f"{too_large_text(miss.layer)}",
         short=at_least(miss.short_bytes),
         within=round(100 / most, 2),
         over=round(100 * (overload(count) - 1) / most, 2),

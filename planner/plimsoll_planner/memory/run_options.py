@@ -16,6 +16,7 @@ from plimsoll_planner.memory.chain_bytes import (
     KEPT,
     RECOMPUTED,
     WAYS,
+    Bound,
     ChainBytes,
     Flags,
     Ints,
@@ -42,6 +43,11 @@ class Ground:
     """[B]: the layer behind the last one of a run; L comes last."""
     sent: Ints
     """[B]: boundary behind a run, 0 behind the last layer."""
+
+    @property
+    def output_unsent(self) -> int:
+        """1: in forward the output of the micro-batch before counts."""
+        return self.holdings.output_unsent * (self.chain.bound is not Bound.LOWER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -126,7 +132,7 @@ def single(on: Ground, layer: int) -> Options:
     keeps = chain.keeps_output[:, layer] | holdings.output_kept
     saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
     peak = np.maximum(
-        chain.forward_transient[:, layer] + u_out * holdings.output_unsent,
+        chain.forward_transient[:, layer] + u_out * on.output_unsent,
         chain.backward_transient_at_end[:, layer],
     )
     if not is_last:
@@ -185,7 +191,7 @@ def in_front(
     base = saved + np.where(alive, u, 0)[behind.first]
     own_forward = int(chain.forward_transient[way, layer])
     next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
-    forward = np.maximum(own_forward, next_forward) + u_out * on.holdings.output_unsent
+    forward = np.maximum(own_forward, next_forward) + u_out * on.output_unsent
     backward = int(chain.backward_transient[way, layer]) + u_out
     peak = np.maximum(base + behind.peak, np.maximum(forward, backward))
     if chain.keeps_output[way, layer]:

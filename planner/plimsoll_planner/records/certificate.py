@@ -20,6 +20,7 @@ from plimsoll_planner.records.bounds import (
     Fraction,
     Index,
     Message,
+    Name,
     Range,
     Rate,
 )
@@ -99,6 +100,8 @@ class NearestMiss(Record):
     """The rank that does not fit, in the plan that comes nearest; None where no single
     plan was looked at: the bytes are then those of some rank of every plan."""
     phase: Phase | None = None
+    layer: Name | None = None
+    """The largest layer, if that alone is more than the device holds."""
     needed_bytes: Bytes | None = None
     """Lower bound of that rank's device memory; of what it takes of its machine's,
     where that is missed."""

@@ -25,6 +25,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
     and if no plan is within the memory of the machine.
     """
     allowed = search.allowance(candidate)
+    too_large = search.layer_too_large(candidate)
     is_known = search.least_peak(candidate, Bound.LOWER) < LARGEST_BYTES
     if search.tables.is_grouped or not is_known:
         relaxed = search.family_bounds.relaxed(candidate, Bound.LOWER)
@@ -32,6 +33,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
         return NearestMiss(
             binding=Binding.MEMORY,
             offer=candidate.offer,
+            layer=too_large,
             needed_bytes=allowed.device(Bound.LOWER, least),
             capacity_bytes=allowed.capacity_bytes,
         )
@@ -41,6 +43,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
         offer=candidate.offer,
         rank=candidate.mesh.ranks(stage)[0],
         phase=phase,
+        layer=too_large,
         needed_bytes=allowed.device(Bound.LOWER, tensor_bytes),
         capacity_bytes=allowed.capacity_bytes,
     )

@@ -16,6 +16,7 @@ from plimsoll_planner.search.choose import least_memory_tuple
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.nearest_miss import fullest
 from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.text.explain import too_large_text
 from plimsoll_planner.units import at_least, at_most
 
 
@@ -49,10 +50,11 @@ def misfit(explorer: Explorer, candidate: Candidate, *, fits: bool) -> str:
         return "what is fixed fits, but is not proven to reach the rate floor"
     allowed = explorer.search.allowance(candidate)
     stage, phase, tensor_bytes = fullest(explorer.search, candidate, Bound.UPPER)
+    layer = explorer.search.layer_too_large(candidate)
     needed = allowed.device(Bound.UPPER, tensor_bytes)
     return (
         f"what is fixed does not fit: rank {candidate.mesh.ranks(stage)[0]}, {phase}: "
         f"up to {at_least(needed)}, and the device has "
-        f"{at_most(allowed.capacity_bytes)}; free a fixed part, or expect it to run "
-        "out of memory"
+        f"{at_most(allowed.capacity_bytes)}{too_large_text(layer)}; "
+        "free a fixed part, or expect it to run out of memory"
     )

@@ -69,6 +69,11 @@ class TupleBounds(TupleContext):
         One is all state, spread evenly; the other is the layer that is largest alone,
         with one micro-batch in flight.
         """
+        largest = int(self.layers_alone(candidate, bound).max())
+        return self.family_bounds.states(candidate, bound), largest
+
+    def layers_alone(self, candidate: Candidate, bound: Bound) -> Ints:
+        """Least bytes of each layer alone on a rank, one micro-batch in flight."""
         b, costs = candidate.micro_batch, self.costs(candidate)
 
         def alone(choice: StageChoice) -> Ints:
@@ -77,8 +82,14 @@ class TupleBounds(TupleContext):
             least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
             return np.asarray(chain.state + least)
 
-        largest = int(least_of(map(alone, self.choices(candidate))).max())
-        return self.family_bounds.states(candidate, bound), largest
+        return np.asarray(least_of(map(alone, self.choices(candidate))))
+
+    def layer_too_large(self, candidate: Candidate) -> str | None:
+        """Name of the largest layer, if that alone exceeds a device."""
+        alone = self.layers_alone(candidate, Bound.LOWER)
+        largest = int(alone.argmax())
+        exceeds = alone[largest] > self.capacity(candidate, Bound.LOWER)
+        return self.problem.profile.layers.name[largest] if exceeds else None
 
     def fits(self, candidate: Candidate, *, merge: bool = False) -> bool:
         """Whether some plan's upper bytes fit; `merge` as in `Numbers`."""

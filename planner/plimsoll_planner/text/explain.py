@@ -82,12 +82,20 @@ def offer_text(offer: Offer) -> str:
     return f"{offer.name} ({offer.capacity_type})"
 
 
+def too_large_text(layer: str | None) -> str:
+    """End of a sentence on memory that lacks, where one layer is too large."""
+    if layer is None:
+        return ""
+    return f", which layer {layer!r} alone exceeds: a larger tensor degree divides it"
+
+
 def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
     """By what a count fails, and on which offer."""
     where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
     if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
         needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
-        return f"{where}{miss.place}: needs {at_least(needed)}, has {at_most(has)}"
+        short = f"needs {at_least(needed)}, has {at_most(has)}"
+        return f"{where}{miss.place}: {short}{too_large_text(miss.layer)}"
     if miss.binding is Binding.RATE:
         return (
             f"{where}at most {miss.samples_per_s or 0:.4g} samples/s, "

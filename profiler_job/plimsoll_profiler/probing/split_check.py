@@ -3,12 +3,14 @@
 One layer of each kind that is split runs forward and backward, whole and shared by T
 ranks, in fp32 and with the random weights of its seed. The ranks are forks of this
 process, over gloo, and each has the whole layer as well. Compared are the output, the
-gradient of the input and those of all parameters.
+gradient of the input and those of all parameters. Where sequences are split as well,
+each rank is given its part of what enters, and of the gradient of what leaves; parts of
+sums are added up as a step does.
 
-In: a workload, T, kinds of layers. Out: which kind differs, in what and by how much;
-kinds that are too large to be tried. Called by `tensor_groups`, before anything runs
-backward in this process: in forks of one that has, torch refuses to, and nothing is
-compared.
+In: a workload, a variant, kinds of layers. Out: which kind differs, in what and by how
+much; kinds that are too large to be tried. Called by `tensor_groups`, before anything
+runs backward in this process: in forks of one that has, torch refuses to, and nothing
+is compared.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from plimsoll_planner.records.model_profile import Precision
+from plimsoll_planner.records.model_profile import Precision, Variant
 from plimsoll_profiler.counting.work_counter import count_work
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
-from plimsoll_trainer.engine.split_tensors import here, parameters_here
+from plimsoll_trainer.engine.split_tensors import here, is_part_of_sum, parameters_here
 from plimsoll_trainer.engine.stage import build_layer, run_layer
 from plimsoll_trainer.errors import located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
+from plimsoll_trainer.sequence_parallel import SEQUENCE
 from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
@@ -57,6 +60,10 @@ UNLIKE_TRACES = "compared"
 """Name of the mesh. Torch knows forms of splits by their mesh, with the rank of it, and
 those of traces in this process are of rank 0: another name makes another mesh."""
 PARTIAL = "let parallelize add up what is partial once, and a bias once"
+PARTIAL_SEQUENCE = (
+    "let parallelize_sequence add up what is partial once, and used_on_parts or "
+    "used_on_whole say which part of the sequence a parameter is used on"
+)
 DRAWN = (
     "it draws other random numbers than the whole layer: let it drop out only where "
     "all ranks have all numbers"
@@ -65,14 +72,18 @@ DRAWN = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A layer that is tried, and what enters it."""
+    """A layer that is tried, and what enters it whole."""
 
     index: int
     incoming: TensorSpec
+    parts_enter: bool
+    """Whether each rank is given its part of the sequence."""
+    parts_leave: bool
+    by_sequence: bool
 
 
 def compare_splits(
-    workload: Workload, degree: int, indices: Sequence[int], shapes: Boundaries
+    workload: Workload, variant: Variant, indices: Sequence[int], shapes: Boundaries
 ) -> tuple[str, list[int]]:
     """Why a split of some layer is not that layer, and which layers are too large.
 
@@ -81,16 +92,22 @@ def compare_splits(
     alike = replace(
         workload, precision=Precision.FP32, gradient_precision=Precision.FP32
     )
-    found = {i: trial_of(alike, i, shapes.between[i]) for i in indices}
+    by_sequence = variant.sequence_parallel
+    found = {
+        i: trial_of(alike, i, shapes.between[i], by_sequence=by_sequence)
+        for i in indices
+    }
     trials = [trial for trial in found.values() if trial is not None]
     too_large = [index for index, trial in found.items() if trial is None]
     if not trials:
         return "", too_large
-    answer = first_answer(alike, degree, trials)
+    answer = first_answer(alike, variant.tensor_degree, trials)
     return ("", list(indices)) if answer is None else (answer, too_large)
 
 
-def trial_of(workload: Workload, index: int, whole: TensorSpec) -> Trial | None:
+def trial_of(
+    workload: Workload, index: int, whole: TensorSpec, *, by_sequence: bool
+) -> Trial | None:
     """Trial of a layer; None if it is too large, or not for fp32."""
     dtype = torch.float32 if whole.dtype.is_floating_point else whole.dtype
     incoming = TensorSpec(whole.shape, dtype)
@@ -102,7 +119,9 @@ def trial_of(workload: Workload, index: int, whole: TensorSpec) -> Trial | None:
         return None
     numbers = sum(parameter.numel() for parameter in layer.parameters())
     is_small = numbers <= MOST_NUMBERS and work.flop <= MOST_FLOP
-    return Trial(index, incoming) if is_small else None
+    last = len(workload.layers) - 1
+    enter, leave = by_sequence and index > 0, by_sequence and index < last
+    return Trial(index, incoming, enter, leave, by_sequence) if is_small else None
 
 
 def first_answer(
@@ -176,7 +195,9 @@ def difference(workload: Workload, trial: Trial, mesh: DeviceMesh) -> str:
     if largest <= TOLERANCE:
         return ""
     still = gaps_of(workload, trial, mesh, trains=False)
-    advice = DRAWN if max(still.values()) <= TOLERANCE else PARTIAL
+    advice = PARTIAL_SEQUENCE if trial.by_sequence else PARTIAL
+    if max(still.values()) <= TOLERANCE:
+        advice = DRAWN
     off = f"off by {largest:.2g} of its largest" if largest < inf else "or none"
     return f"another {what} than whole, {off}: {advice}"
 
@@ -186,11 +207,20 @@ def gaps_of(
 ) -> dict[str, float]:
     """Relative gap of every tensor, the largest of all ranks."""
     whole, part = (
-        build_layer(workload, trial.index, CPU, one).train(trains)
+        build_layer(
+            workload, trial.index, CPU, one, sequence_parallel=trial.by_sequence
+        ).train(trains)
         for one in (None, mesh)
     )
     x = input_of(workload, trial)
-    (y, dx), (part_y, part_dx) = run(whole, x), run(part, x)
+    own_x = own(x, mesh) if trial.parts_enter else x
+    y, dy, dx = run(whole, x, None)
+    if trial.parts_leave:
+        y, dy = own(y, mesh), own(dy, mesh)
+    if trial.parts_enter and dx is not None:
+        dx = own(dx, mesh)
+    part_y, _, part_dx = run(part, own_x, dy)
+    add_parts(part, mesh)
     pairs = {"output": (part_y, y)}
     if dx is not None and part_dx is not None:
         pairs["gradient of its input"] = (part_dx, dx)
@@ -214,15 +244,36 @@ def input_of(workload: Workload, trial: Trial) -> Tensor:
     return x
 
 
-def run(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Output of a layer, and the gradient of its input, after both passes."""
+def own(whole: Tensor, mesh: DeviceMesh) -> Tensor:
+    """Part of all sequences that this rank has, a leaf as the whole one."""
+    parts = whole.detach().chunk(mesh.size(), SEQUENCE)
+    part = parts[mesh.get_local_rank()].clone()
+    return part.requires_grad_(whole.requires_grad)
+
+
+def run(
+    layer: nn.Module, x: Tensor, dy: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output of a layer, its gradient and that of the input, after both passes.
+
+    The gradient of the output is `dy`, or else drawn.
+    """
     attach_gradients(parameters_here(layer), torch.float32)
     x.grad = None
     y = run_layer(layer, CPU, 1, x.view_as(x))  # it may write to what enters
+    if dy is None:
+        dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
     if y.requires_grad:
-        drawn = torch.Generator().manual_seed(2)
-        torch.autograd.backward(y, torch.randn(y.shape, generator=drawn))
-    return y.detach().clone(), x.grad
+        torch.autograd.backward(y, dy)
+    return y.detach().clone(), dy, x.grad
+
+
+def add_parts(layer: nn.Module, mesh: DeviceMesh) -> None:
+    """Add up gradients that are parts of a sum, as the trainer does once in a step."""
+    for parameter in parameters_here(layer):
+        gradient = gradient_of(parameter)
+        if gradient is not None and is_part_of_sum(parameter):
+            dist.all_reduce(gradient, group=mesh.get_group())
 
 
 def gradient_gaps(

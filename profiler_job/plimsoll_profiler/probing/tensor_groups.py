@@ -101,14 +101,17 @@ def split_variants(
         if ways[1] and not whys.get(plain):
             by_sequence = replace(plain, sequence_parallel=True)
             whys[by_sequence] = why_not_split(workload, by_sequence, cases, shapes)
-    possible = [one for one, why in whys.items() if not why]
-    plain_ones = [one for one in possible if not one.sequence_parallel]
-    too_large: list[int] = []
-    if plain_ones:
-        split = [case.layer for case in cases if is_split(workload, case)]
-        degree = plain_ones[0].tensor_degree
-        why, too_large = compare_splits(workload, degree, split, shapes)
-        whys |= dict.fromkeys(possible if why else (), why)
+    too_large: set[int] = set()
+    for has_parts in (False, True):
+        possible = [one for one, why in whys.items() if not why]
+        alike = [one for one in possible if one.sequence_parallel is has_parts]
+        if not alike:
+            continue
+        split = [case.layer for case in cases if is_split(workload, case, alike[0])]
+        why, larger = compare_splits(workload, alike[0], split, shapes)
+        too_large |= set(larger)
+        if why:
+            whys |= dict.fromkeys(alike if has_parts else possible, why)
     return SplitVariants(
         possible=(Variant(), *(one for one, why in whys.items() if not why)),
         left_out=tuple(
@@ -120,13 +123,16 @@ def split_variants(
             for one, why in whys.items()
             if why and not (one.sequence_parallel and whys.get(plain_of(one)))
         ),
-        not_compared=tuple(too_large),
+        not_compared=tuple(sorted(too_large)),
     )
 
 
-def is_split(workload: Workload, case: Case) -> bool:
+def is_split(workload: Workload, case: Case, variant: Variant) -> bool:
     """Whether the layer of a case says how it is split."""
-    return workload.layers[case.layer].parallelize is not None
+    layer = workload.layers[case.layer]
+    by_sequence = variant.sequence_parallel
+    split = layer.parallelize_sequence if by_sequence else layer.parallelize
+    return split is not None
 
 
 def plain_of(variant: Variant) -> Variant:

@@ -46,6 +46,7 @@ from tests.support.random_questions import asked, of_some_kind, split
 
 UNSPLIT_ENGINE = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=False))
 ONE = Variant()
+TOO_LARGE = "layer.0"
 TWO = Variant(tensor_degree=2)
 BOTH = Variant(tensor_degree=2, sequence_parallel=True)
 LAYER = Layer(
@@ -122,11 +123,31 @@ def test_a_tensor_group_stays_in_its_node() -> None:
 
 
 def test_a_larger_tensor_degree_would_do() -> None:
-    """Where it is left out by a limit the answer says which would help."""
+    """Where it is left out by a limit the answer says which would help, and why."""
     limits = Limits(max_gpus=2, tensor_degrees=(1,))
     answer = solve(asking(100, limits=limits))
     assert isinstance(answer, Infeasible)
     assert "a tensor degree of 2, on 2 devices" in answer.nearest_change
+    assert answer.nearest_miss is not None
+    assert answer.nearest_miss.layer == TOO_LARGE
+    assert f"which layer {TOO_LARGE!r} alone exceeds" in "\n".join(explain(answer))
+
+
+def test_a_fixed_plan_names_a_layer_that_is_too_large() -> None:
+    """It is obeyed, with a warning."""
+    answer = solve(asking(100, override=Override(tensor_degree=1)))
+    assert isinstance(answer, Solution)
+    assert f"which layer {TOO_LARGE!r} alone exceeds" in answer.warnings[0]
+
+
+def test_layers_that_fit_alone_are_not_named() -> None:
+    """Two of them exceed a device, and each would fit."""
+    limits = Limits(max_gpus=1)
+    answer = solve(asking(150, profile=of_two(2), limits=limits))
+    assert isinstance(answer, Infeasible)
+    assert answer.nearest_miss is not None
+    assert answer.nearest_miss.layer is None
+    assert "alone exceeds" not in "\n".join(explain(answer))
 
 
 @pytest.mark.parametrize(
@@ -248,14 +269,13 @@ def test_sequences_are_split_or_whole_as_they_are_fixed() -> None:
         solve(replace(problem, limits=limits))
 
 
-WHOLE_LAYERS = replace(PLIMSOLL, can=replace(PLIMSOLL.can, tensor_parallel=False))
 NOBODY = NotSplit(tensor_degree=2, sequence_parallel=True, why="layer 'a' has none")
 
 
 @pytest.mark.parametrize(
     ("fields", "degree", "reason"),
     [
-        ({"engine": WHOLE_LAYERS}, None, "has no tensor parallelism"),
+        ({"engine": UNSPLIT_ENGINE}, None, "has no tensor parallelism"),
         ({"profile": of_two(both=HALF)}, 1, "for tensor degree 2 alone"),
         (
             {"profile": replace(of_two(), not_split=(NOBODY,))},

@@ -13,10 +13,10 @@ import torch
 from plimsoll_planner.records.model_profile import Variant
 from plimsoll_profiler.probing import split_check
 from plimsoll_profiler.probing.prober import Prober
-from plimsoll_profiler.probing.split_check import DRAWN, PARTIAL
+from plimsoll_profiler.probing.split_check import DRAWN, PARTIAL, PARTIAL_SEQUENCE
 from plimsoll_profiler.probing.tensor_groups import SplitVariants
 from plimsoll_trainer.workload import Workload
-from tests.support.bad_splits import biased, dropping, forgetful
+from tests.support.bad_splits import biased, dropping, forgetful, forgetful_of_norms
 from tests.support.ranks import run_on_device
 from tests.support.split_workloads import a_split_gpt
 
@@ -29,6 +29,9 @@ def split_of(made: Callable[[], Workload], degrees: tuple[int, ...]) -> SplitVar
 def plain(*degrees: int) -> tuple[Variant, ...]:
     """Tensor groups with whole sequences."""
     return tuple(Variant(tensor_degree=degree) for degree in degrees)
+
+
+BOTH = Variant(tensor_degree=2, sequence_parallel=True)
 
 
 def dropping_whole() -> Workload:
@@ -56,10 +59,20 @@ def test_a_split_that_changes_the_result_is_refused(
         assert one.why.endswith(advice)
 
 
-def test_dropout_of_whole_tensors_is_drawn_alike() -> None:
-    """Of the residuals, which every rank has all of."""
+def test_a_split_of_sequences_that_changes_the_result_is_refused() -> None:
+    """A norm's gradient that nobody adds up: sequences stay whole, layers are split."""
+    split = run_on_device(split_of, forgetful_of_norms, (1, 2, 4))
+    assert split.possible == plain(1, 2, 4)
+    assert [one.sequence_parallel for one in split.left_out] == [True, True]
+    why = "layer 'block.0' on 2 ranks gives another gradient of norm_1"
+    assert all(one.why.startswith(why) for one in split.left_out)
+    assert all(one.why.endswith(PARTIAL_SEQUENCE) for one in split.left_out)
+
+
+def test_dropout_is_drawn_alike() -> None:
+    """Of the residuals: every rank has all of them, or its part of the sequence."""
     split = run_on_device(split_of, dropping_whole, (1, 2))
-    assert split.possible[:2] == plain(1, 2)
+    assert split.possible == (*plain(1, 2), BOTH)
     assert (split.left_out, split.not_compared) == ((), ())
 
 
