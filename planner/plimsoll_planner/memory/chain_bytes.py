@@ -186,34 +186,6 @@ class ChainBytes:
             yield max(int(inside.sum()) - 1, 0), tie
 
 
-def require_chain(profile: ModelProfile) -> None:
-    """Refuse a graph that is not layer after layer.
-
-    Raises:
-        CannotPlanError: names the edge.
-    """
-    edges = profile.edges
-    names = profile.layers.name
-    found = dict(
-        zip(zip(edges.source, edges.target, strict=True), edges.part, strict=True)
-    )
-    for (source, target), part in found.items():
-        if target != source + 1 or part != 1.0:
-            what = (
-                f"carries {part:g} of its output" if target == source + 1 else "skips"
-            )
-            raise CannotPlanError(
-                f"edge {names[source]} -> {names[target]} {what}: skip tensors are not "
-                "planned yet, profile the model as a chain of layers"
-            )
-    for layer in range(len(names) - 1):
-        if (layer, layer + 1) not in found:
-            raise CannotPlanError(
-                f"no edge {names[layer]} -> {names[layer + 1]}: only a chain of layers "
-                "is planned yet"
-            )
-
-
 def rows_of(profile: ModelProfile, variant: Variant = UNSPLIT) -> tuple[int, ...]:
     """For each layer its row in the table of costs, in one variant.
 
@@ -298,7 +270,7 @@ def chain_bytes(
     micro_batch: int,
     variant: Variant = UNSPLIT,
 ) -> ChainBytes:
-    """Bytes of a chain (`require_chain`) for `micro_batch` samples.
+    """Bytes of a chain (`search.searched`) for `micro_batch` samples.
 
     They are those of one rank of a tensor group, if the variant splits layers.
     """

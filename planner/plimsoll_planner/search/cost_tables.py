@@ -14,20 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import (
-    KEPT,
-    Bound,
-    Ints,
-    chain_bytes,
-    require_chain,
-)
+from plimsoll_planner.memory.chain_bytes import KEPT, Bound, Ints, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import divisors
 from plimsoll_planner.search.grouping import group_starts
 from plimsoll_planner.search.option_store import OptionStore
-from plimsoll_planner.search.searched import require_searched
+from plimsoll_planner.search.searched import require_chain, require_searched
 from plimsoll_planner.search.variant_tables import VariantTables
 from plimsoll_planner.timing.chain_seconds import chain_seconds
 

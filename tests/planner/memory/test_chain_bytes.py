@@ -10,10 +10,10 @@ from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import (
     Bound,
     chain_bytes,
-    require_chain,
     with_outputs_held_once,
 )
 from plimsoll_planner.records.model_profile import EdgeColumns, Variant
+from plimsoll_planner.search.searched import require_chain
 from tests.support.builders import a_profile, byte_columns, layer_costs
 from tests.support.chains import Activation, Layer, chain_profile
 
