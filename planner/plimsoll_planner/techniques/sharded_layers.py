@@ -48,16 +48,13 @@ class LayersAtWork(Choice):
     """
 
     level: Sharding
-    in_place: bool
-    """Whether gradients are reduced and parameters are gathered in place."""
     most: int
     """Replicas, at most."""
 
     def bytes(self, chain: ChainBytes) -> ChainBytes:
         """What is held in each pass on top."""
         found = known(chain)
-        least = {Bound.LOWER: self.most}.get(chain.bound, 2)
-        is_sharded = sharded(chain, least)
+        is_sharded = sharded(chain, self.most if chain.bound is Bound.LOWER else 2)
         padding = VECTOR * self.most * WIDEST if chain.bound is Bound.UPPER else 0
         zero = np.zeros_like(chain.gradient)
         parameter, gradient = zero, chain.gradient + padding

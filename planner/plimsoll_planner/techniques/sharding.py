@@ -115,8 +115,8 @@ def level_of(problem: Problem, level: Sharding, data_degree: int) -> DividedOpti
     in_place = is_in_place(problem)
     if level is Sharding.OPTIMIZER:
         return DividedOptimizer(data_degree, in_place=in_place)
-    at_work = LayersAtWork(level, in_place=in_place, most=problem.limits.max_gpus)
-    return ShardedLayers(data_degree, in_place=in_place, work=at_work)
+    work = LayersAtWork(level, most=problem.limits.max_gpus)
+    return ShardedLayers(data_degree, in_place=in_place, work=work)
 
 
 def is_no_more(one: ChainBytes, other: ChainBytes) -> bool:

@@ -28,7 +28,7 @@ def sharded(
     chain: ChainBytes, level: Sharding, degree: int = 4, *, in_place: bool = True
 ) -> ChainBytes:
     """The same with a level of sharding."""
-    work = LayersAtWork(level, in_place=in_place, most=MOST)
+    work = LayersAtWork(level, most=MOST)
     return ShardedLayers(degree, in_place=in_place, work=work).bytes(chain)
 
 
