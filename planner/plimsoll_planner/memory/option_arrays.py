@@ -102,9 +102,9 @@ class OptionArrays:
     """Q."""
     seconds: Floats
     """T."""
-    num_recomputed: Ints
+    num_recomputed: NDArray[np.int32]
     """N."""
-    node: Ints
+    node: NDArray[np.int32]
     """Place in `way` and `behind`."""
     way: NDArray[np.int8]
     """[node]: way of the first layer."""
