@@ -255,15 +255,14 @@ class Problem(Document):
     @property
     def tensor_degrees(self) -> tuple[int, ...]:
         """Those of them that limits and override allow."""
-        possible = self.possible_tensor_degrees
-        return tuple(filter(self.allows_tensor_degree, possible))
+        possible = set(self.possible_tensor_degrees)
+        fitting = self.profile.tensor_degrees_of(self.override.sequences)
+        return tuple(d for d in fitting if d in possible and self.allows_degree(d))
 
-    def allows_tensor_degree(self, degree: int) -> bool:
+    def allows_degree(self, degree: int) -> bool:
         """Whether limits and override leave room for a degree."""
         fixed, allowed = self.override.tensor_degree, self.limits.tensor_degrees
-        fitting = self.profile.tensor_degrees_of(self.override.sequences)
-        is_allowed = not allowed or degree in allowed
-        return is_allowed and degree in fitting and fixed in {None, degree}
+        return fixed in {None, degree} and (not allowed or degree in allowed)
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:

@@ -90,7 +90,7 @@ def absent(problem: Problem) -> Iterator[str]:
             yield with_reason(name, reason)
     if reasons.get(TENSOR) == "":
         for one in problem.profile.not_split:
-            if problem.allows_tensor_degree(one.tensor_degree):
+            if problem.allows_degree(one.tensor_degree):
                 yield with_reason(f"tensor degree {one.tensor_degree}", one.why)
 
 

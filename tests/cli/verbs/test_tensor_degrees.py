@@ -55,7 +55,7 @@ def planning(
             2,
             "no layer has a `parallelize`; docs/workload.md has one to copy",
         ),
-        (SPLIT, 8, "layer 'block.0' on 8 ranks: RuntimeError: shape '[1, 32, -1, 12]'"),
+        (SPLIT, 8, "layer 'block.0' on 8 ranks: RuntimeError: unflatten"),
         (f"{BAD}:forgetful", 2, "layer 'block.0' on 2 ranks gives another output than"),
         (f"{BAD}:dropping", 2, "it draws other random numbers than the whole layer"),
     ],
