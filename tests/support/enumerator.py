@@ -174,7 +174,9 @@ class Judge(Clock):
         ]
         levels = [NONE]
         if mesh.replicas > 1 and self.costs.divided is not None:
-            levels += [OPTIMIZER, GRADIENTS, PARAMETERS]
+            levels.append(OPTIMIZER)
+            if not mesh.is_sequence:
+                levels += [GRADIENTS, PARAMETERS]
         passes_s = {
             level: self.passes_s(mesh, stage, (first, end), level) for level in levels
         }

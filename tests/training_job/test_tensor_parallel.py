@@ -66,6 +66,7 @@ KINDS |= {
     "stages, replicas and all else with sequences": replace(
         KINDS["two stages, two replicas that divide state, recomputed"],
         sequence=True,
+        level=Sharding.OPTIMIZER,
         workload=(("ties", (EMBEDDING, LAST_NORMS)), ("dropout", 0.2)),
     ),
     "bf16 with sequences": replace(KINDS["bf16"], sequence=True),

@@ -55,6 +55,8 @@ class Share:
     """What is divided."""
     group: dist.ProcessGroup | None = None
     """All replicas; None: nothing is computed."""
+    parts: dist.ProcessGroup | None = None
+    """Ranks that share each layer, if there are several."""
 
 
 WHOLE = Share()

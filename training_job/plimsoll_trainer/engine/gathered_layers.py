@@ -30,6 +30,8 @@ from torch import Tensor
 
 from plimsoll_trainer.engine.collectives import gather_slices, reduce_slices
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, let_go, take_memory
+from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.split_tensors import is_part_of_sum
 
 
 class GatheredLayer:
@@ -79,13 +81,17 @@ class GatheredLayer:
     def end_backward(self) -> None:
         """Add gradients up and let go of all but what is owned here.
 
-        Nothing is done if no backward pass has begun.
+        Those of parts of a sequence are first added up in the tensor group. Nothing is
+        done if no backward pass has begun.
         """
         if not self._is_turned:
             return
         self._is_turned = False
         self.release()
         for buffer in self._gradients:
+            for parameter in filter(is_part_of_sum, buffer.parameters):
+                if (gradient := gradient_of(parameter)) is not None:
+                    dist.all_reduce(gradient, group=buffer.share.parts)
             reduce_slices(buffer.gradients, buffer.own, self._group)
             buffer.own_gradients.add_(buffer.gradients[buffer.own])
             let_go(buffer.gradients)

@@ -110,6 +110,7 @@ class Trainer:
             replica=world.replica,
             num_replicas=world.num_replicas,
             group=world.data_group,
+            parts=world.tensor_group,
         )
         self.stage = build_stage(
             workload,
@@ -241,6 +242,8 @@ class Trainer:
         """
         for layer in self.trained.values():
             for buffer in layer.buffers:
+                if buffer.kept_gradients is not None:
+                    continue  # each pass has done so
                 for parameter in filter(is_part_of_sum, buffer.parameters):
                     if (gradient := gradient_of(parameter)) is not None:
                         dist.all_reduce(gradient, group=self.world.tensor_group)
