@@ -15,13 +15,13 @@ from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.split_tensors import here, is_split, parameters_here
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.workload import Tie
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt, a_whole_gpt
 from tests.training_job.test_transparency import (
     BF16,
     CPU,
     EMBEDDING,
-    LAST_NORMS,
     Kind,
     relative,
     train_alone,
@@ -32,6 +32,8 @@ FP32 = (1e-5, 1e-5)
 """Sums over ranks are added up in another order than in one process."""
 
 
+NORMS = Tie(places=(("block.1", "norm_2.weight"), ("head", "norm.weight")))
+"""Both are split as DTensors where sequences are."""
 KINDS = {
     "two parts": Kind(cuts=(0, 5), parts=2, make=a_split_gpt, tolerances=FP32),
     "four parts": Kind(cuts=(0, 5), parts=4, make=a_split_gpt, tolerances=FP32),
@@ -67,7 +69,7 @@ KINDS |= {
         KINDS["two stages, two replicas that divide state, recomputed"],
         sequence=True,
         level=Sharding.OPTIMIZER,
-        workload=(("ties", (EMBEDDING, LAST_NORMS)), ("dropout", 0.2)),
+        workload=(("ties", (EMBEDDING, NORMS)), ("dropout", 0.2)),
     ),
     "bf16 with sequences": replace(KINDS["bf16"], sequence=True),
 }
