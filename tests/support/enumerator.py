@@ -174,9 +174,7 @@ class Judge(Clock):
         ]
         levels = [NONE]
         if mesh.replicas > 1 and self.costs.divided is not None:
-            levels.append(OPTIMIZER)
-            if not mesh.is_sequence:
-                levels += [GRADIENTS, PARAMETERS]
+            levels += [OPTIMIZER, GRADIENTS, PARAMETERS]
         passes_s = {
             level: self.passes_s(mesh, stage, (first, end), level) for level in levels
         }

@@ -68,7 +68,6 @@ KINDS |= {
     "stages, replicas and all else with sequences": replace(
         KINDS["two stages, two replicas that divide state, recomputed"],
         sequence=True,
-        level=Sharding.OPTIMIZER,
         workload=(("ties", (EMBEDDING, NORMS)), ("dropout", 0.2)),
     ),
     "bf16 with sequences": replace(KINDS["bf16"], sequence=True),

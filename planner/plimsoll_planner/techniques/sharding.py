@@ -70,18 +70,15 @@ class ShardedOptimizer(Technique):
     def choices(
         self, strategy: Strategy, problem: Problem, chains: Chains
     ) -> Iterable[Choice]:
-        """Every level that there is; where sequences are split, of the optimizer alone.
+        """Every level that there is.
 
-        The trainer does not run the others with these yet. Whole state is left out
-        where divided state is nowhere worse. Sharded in place it takes no longer: half
-        of an all-reduce of parameters is no more than half of one of gradients, and the
-        step is one of a part. Where the state may be on the host, a device that has
-        none of it still has the padding.
+        Whole state is left out where divided state is nowhere worse. Sharded in place
+        it takes no longer: half of an all-reduce of parameters is no more than half of
+        one of gradients, and the step is one of a part. Where the state may be on the
+        host, a device that has none of it still has the padding.
         """
         degree = strategy.mesh.data
         levels = [one for one in LEVELS if not left_out(problem, one)]
-        if strategy.sequence_parallel and problem.override.sharding is None:
-            levels = [one for one in levels if one is Sharding.OPTIMIZER]
         if degree == 1 or not levels:
             return [Choice()]
         found: list[Choice] = [level_of(problem, one, degree) for one in levels]

@@ -137,9 +137,6 @@ def check_engine(plan: HybridPlan) -> None:
             "at least as many micro-batches as stages",
         )
     for place, stage in enumerate(plan.stages):
-        above = stage.sharding in {Sharding.GRADIENTS, Sharding.PARAMETERS}
-        if above and stage.variant.sequence_parallel:
-            raise cannot_run(f"sharded {stage.sharding} with split sequences", "either")
         ranks = mesh.ranks(place)
         if stage.ranks != tuple(ranks):
             raise cannot_run(
