@@ -53,7 +53,7 @@ class Kind:
     divided: frozenset[int] = frozenset()
     """Stages whose replicas divide state."""
     level: Sharding = Sharding.OPTIMIZER
-    """What they divide."""
+    """Up to which level they divide it."""
     caps: tuple[int | None, ...] = ()
     """Micro-batches in flight on every stage."""
     micro_batch: int = 2

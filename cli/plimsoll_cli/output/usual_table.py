@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from plimsoll_planner.units import at_least
 
 if TYPE_CHECKING:
+    from plimsoll_planner.search.baselines import Row
     from plimsoll_planner.search.usual_plans import UsualRow
 
 STEPS = 1000
@@ -46,21 +47,29 @@ def usual_cells(row: UsualRow, noun: str) -> dict[str, str]:
 def usual_json(row: UsualRow) -> dict[str, object]:
     """One row for machines."""
     found, cost = row.found, cost_of_steps(row)
-    candidate = found and found.candidate
     return {
         "plan": row.name,
-        "gpus": candidate and candidate.num_gpus,
+        "gpus": found and found.candidate.num_gpus,
+        "sharding": level(row) if found else None,
+        **figures_json(row),
+        f"cost_of_{STEPS}_steps": None if cost is None else str(cost),
+    }
+
+
+def figures_json(row: UsualRow | Row) -> dict[str, object]:
+    """Degrees, cuts and figures of a row for machines."""
+    found, price = row.found, row.price_per_hour
+    candidate = found and found.candidate
+    return {
+        "peak_bytes": row.peak_bytes,
+        "samples_per_s": row.samples_per_s,
+        "step_s": found and found.step_s,
         "stages": candidate and candidate.num_stages,
         "replicas": candidate and candidate.mesh.data,
         "tensor_degree": candidate and candidate.mesh.tensor,
         "micro_batch": candidate and candidate.micro_batch,
         "cuts": found and list(found.cuts),
-        "sharding": level(row) if found else None,
-        "peak_bytes": row.peak_bytes,
-        "step_s": found and found.step_s,
-        "samples_per_s": row.samples_per_s,
-        "price_per_hour": _text(row.price_per_hour),
-        f"cost_of_{STEPS}_steps": _text(cost),
+        "price_per_hour": None if price is None else str(price),
     }
 
 
@@ -78,7 +87,3 @@ def cost_of_steps(row: UsualRow) -> Decimal | None:
         return None
     hours = Decimal(row.found.step_s) * STEPS / 3600
     return (row.price_per_hour * hours).quantize(Decimal("0.01"))
-
-
-def _text(amount: Decimal | None) -> str | None:
-    return None if amount is None else str(amount)

@@ -20,7 +20,7 @@ from plimsoll_cli.output.tables import (
     split_columns,
     table_of,
 )
-from plimsoll_cli.output.usual_table import usual_cells, usual_json
+from plimsoll_cli.output.usual_table import figures_json, usual_cells, usual_json
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.text.explain import device_noun
 from plimsoll_planner.units import at_least
@@ -140,22 +140,11 @@ def step_text(step_s: float, problem: Problem) -> str:
 
 def row_json(row: Row) -> dict[str, object]:
     """One row for machines."""
-    found = row.found
-    candidate = found and found.candidate
-    price = row.price_per_hour
     return {
         "rule": row.rule,
         "fits": row.fits,
         "why": IN_OPTIONS.text(row.why) or None,
-        "peak_bytes": row.peak_bytes,
-        "samples_per_s": row.samples_per_s,
-        "step_s": found and found.step_s,
-        "stages": candidate and candidate.num_stages,
-        "replicas": candidate and candidate.mesh.data,
-        "tensor_degree": candidate and candidate.mesh.tensor,
-        "micro_batch": candidate and candidate.micro_batch,
-        "cuts": found and list(found.cuts),
-        "price_per_hour": None if price is None else str(price),
+        **figures_json(row),
         "gpus_needed": row.gpus_needed,
     }
 

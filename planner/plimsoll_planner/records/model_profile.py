@@ -85,7 +85,7 @@ class Fingerprint(Record):
 
 
 class Sequences(StrEnum):
-    """What each rank of a tensor group has between its layers' split parts."""
+    """Sequences that a rank of a tensor group has between the split parts."""
 
     WHOLE = "whole"
     """All of every sequence."""
@@ -111,7 +111,7 @@ class Variant(Record):
 
     @property
     def sequences(self) -> Sequences:
-        """What each rank has of them."""
+        """Whole on each rank, or split."""
         return Sequences.SPLIT if self.sequence_parallel else Sequences.WHOLE
 
     def has(self, sequences: Sequences | None) -> bool:

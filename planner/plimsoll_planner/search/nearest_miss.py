@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.memory.stage_peaks import peaks_of_run
 from plimsoll_planner.records.certificate import Binding, NearestMiss
@@ -16,6 +17,7 @@ from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.search.host_need import needed_host_bytes
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.techniques.technique import StageChoice
 
 
 def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
@@ -74,21 +76,18 @@ def fullest(
         for s in range(stages)
     ]
     cuts = search.placement(stages).first_cuts(matrices, float(least))
-    costs = search.costs(candidate)
-    choices = search.leanest(candidate, 0)
-    options_of = {
-        choice.at_work: costs.least_peak_options(
-            bound, candidate.micro_batch, choice.at_work, merge=merge
-        )
-        for choice in choices
-    }
+    costs, b = search.costs(candidate), candidate.micro_batch
+
+    def options_of(choice: StageChoice) -> OptionArrays:
+        return costs.least_peak_options(bound, b, choice.at_work, merge=merge)
+
     found: list[tuple[int, int, Phase]] = []
     layers = search.tables.layers(cuts)
     for place, run in enumerate(search.tables.runs_of(cuts)):
         peaks = [
             peaks_of_run(
                 search.stage_bytes(candidate, bound, choice),
-                options_of[choice.at_work],
+                options_of(choice),
                 search.stage_flow(candidate, place, choice),
                 *run,
             )
@@ -100,7 +99,7 @@ def fullest(
         load = StageLoad(
             first=layers[place][0],
             end=layers[place][1],
-            recomputed=frozenset(options_of[choice.at_work].recomputed(*run, option)),
+            recomputed=frozenset(options_of(choice).recomputed(*run, option)),
             flow=search.stage_flow(candidate, place, choice),
         )
         chain = costs.bytes(bound, candidate.micro_batch, choice.capped(None))

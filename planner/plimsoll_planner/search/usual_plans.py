@@ -125,9 +125,9 @@ def ours_on(explorer: Explorer, num_gpus: int) -> UsualRow:
 
 def row_of(problem: Problem, habit: Habit) -> UsualRow:
     """A habit on the fewest GPUs that it fits on, the fewest stages first."""
-    explorers = dict(explorers_of(problem, habit))
+    explorers = list(explorers_of(problem, habit))
     for count in range(1, problem.limits.max_gpus + 1):
-        for explorer in explorers.values():
+        for explorer in explorers:
             if count not in explorer.families:
                 continue
             decisions = explorer.decide(count, Floor())
@@ -137,7 +137,7 @@ def row_of(problem: Problem, habit: Habit) -> UsualRow:
     return UsualRow(name=habit.name, found=None)
 
 
-def explorers_of(problem: Problem, habit: Habit) -> Iterator[tuple[int, Explorer]]:
+def explorers_of(problem: Problem, habit: Habit) -> Iterator[Explorer]:
     """Yield the search of a habit's plans with each number of stages, rising."""
     size = len(problem.profile.layers.name)
     degree = widest(problem) if habit.is_split else 1
@@ -157,7 +157,7 @@ def explorers_of(problem: Problem, habit: Habit) -> Iterator[tuple[int, Explorer
         )
         limits = replace(problem.limits, in_flight_caps=False, tensor_degrees=(degree,))
         try:
-            yield stages, Explorer(replace(problem, override=fixed, limits=limits))
+            yield Explorer(replace(problem, override=fixed, limits=limits))
         except CannotPlanError:
             continue
 

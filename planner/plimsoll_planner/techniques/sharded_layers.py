@@ -42,7 +42,7 @@ from plimsoll_planner.techniques.technique import Choice
 
 @dataclass(frozen=True, slots=True)
 class LayersAtWork(Choice):
-    """What layers need while they are at work, for any number of replicas.
+    """Bytes of layers while they are at work, for any number of replicas.
 
     Numbers that pad a buffer count for the upper bound, as for the most replicas.
     """
@@ -52,7 +52,7 @@ class LayersAtWork(Choice):
     """Replicas, at most."""
 
     def bytes(self, chain: ChainBytes) -> ChainBytes:
-        """What is held in each pass on top."""
+        """Those of each pass are added."""
         found = known(chain)
         is_sharded = sharded(chain, self.most if chain.bound is Bound.LOWER else 2)
         padding = VECTOR * self.most * WIDEST if chain.bound is Bound.UPPER else 0

@@ -68,7 +68,7 @@ class EndSeconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Exchange:
-    """What the replicas of a stage exchange and step on, [A, B]."""
+    """Bytes that the replicas of a stage exchange and step on, [A, B]."""
 
     at_end: AllReduces
     """After the last backward pass."""

@@ -36,8 +36,9 @@ from plimsoll_planner.records.model_profile import Precision, Variant
 from plimsoll_profiler.counting.work_counter import count_work
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
-from plimsoll_trainer.engine.split_tensors import here, is_part_of_sum, parameters_here
+from plimsoll_trainer.engine.split_tensors import here, parameters_here
 from plimsoll_trainer.engine.stage import build_layer, run_layer
 from plimsoll_trainer.errors import located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
@@ -189,7 +190,7 @@ def be_rank(
 
 
 def difference(workload: Workload, trial: Trial, mesh: DeviceMesh) -> str:
-    """What a split layer gives that the whole one does not; empty: nothing."""
+    """Difference of a split layer from the whole one, in words; empty: none."""
     gaps = gaps_of(workload, trial, mesh, trains=True)
     what, largest = max(gaps.items(), key=lambda gap: gap[1])
     if largest <= TOLERANCE:
@@ -220,7 +221,7 @@ def gaps_of(
     if trial.parts_enter and dx is not None:
         dx = own(dx, mesh)
     part_y, _, part_dx = run(part, own_x, dy)
-    add_parts(part, mesh)
+    add_parts(parameters_here(part), mesh.get_group())
     pairs = {"output": (part_y, y)}
     if dx is not None and part_dx is not None:
         pairs["gradient of its input"] = (part_dx, dx)
@@ -266,14 +267,6 @@ def run(
     if y.requires_grad:
         torch.autograd.backward(y, dy)
     return y.detach().clone(), dy, x.grad
-
-
-def add_parts(layer: nn.Module, mesh: DeviceMesh) -> None:
-    """Add up gradients that are parts of a sum, as the trainer does once in a step."""
-    for parameter in parameters_here(layer):
-        gradient = gradient_of(parameter)
-        if gradient is not None and is_part_of_sum(parameter):
-            dist.all_reduce(gradient, group=mesh.get_group())
 
 
 def gradient_gaps(

@@ -10,8 +10,22 @@ Numbers that a replica does not own are worthless after `reduce_slices`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+
+from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.split_tensors import is_part_of_sum
+
+
+def add_parts(
+    parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None
+) -> None:
+    """Add gradients up, in place, that each rank of a tensor group has a part of."""
+    for parameter in filter(is_part_of_sum, parameters):
+        if (gradient := gradient_of(parameter)) is not None:
+            dist.all_reduce(gradient, group=group)
 
 
 def reduce_slices(buffer: Tensor, own: slice, group: dist.ProcessGroup) -> None:

@@ -28,10 +28,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from plimsoll_trainer.engine.collectives import gather_slices, reduce_slices
+from plimsoll_trainer.engine.collectives import add_parts, gather_slices, reduce_slices
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, let_go, take_memory
-from plimsoll_trainer.engine.gradients import gradient_of
-from plimsoll_trainer.engine.split_tensors import is_part_of_sum
 
 
 class GatheredLayer:
@@ -89,9 +87,7 @@ class GatheredLayer:
         self._is_turned = False
         self.release()
         for buffer in self._gradients:
-            for parameter in filter(is_part_of_sum, buffer.parameters):
-                if (gradient := gradient_of(parameter)) is not None:
-                    dist.all_reduce(gradient, group=buffer.share.parts)
+            add_parts(buffer.parameters, buffer.share.parts)
             reduce_slices(buffer.gradients, buffer.own, self._group)
             buffer.own_gradients.add_(buffer.gradients[buffer.own])
             let_go(buffer.gradients)

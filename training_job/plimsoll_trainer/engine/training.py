@@ -34,9 +34,9 @@ from plimsoll_planner.records.engine import OptimizerHome, Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
+from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.counting_stage import build_schedule
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
-from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
@@ -46,11 +46,7 @@ from plimsoll_trainer.engine.shared_tensors import (
     shared_tensors,
     spread_values,
 )
-from plimsoll_trainer.engine.split_tensors import (
-    is_part_of_sum,
-    is_split,
-    parameters_here,
-)
+from plimsoll_trainer.engine.split_tensors import is_split, parameters_here
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
@@ -242,11 +238,8 @@ class Trainer:
         """
         for layer in self.trained.values():
             for buffer in layer.buffers:
-                if buffer.kept_gradients is not None:
-                    continue  # each pass has done so
-                for parameter in filter(is_part_of_sum, buffer.parameters):
-                    if (gradient := gradient_of(parameter)) is not None:
-                        dist.all_reduce(gradient, group=self.world.tensor_group)
+                if buffer.kept_gradients is None:  # else each pass has done so
+                    add_parts(buffer.parameters, self.world.tensor_group)
 
     def scale(self, factor: Tensor) -> None:
         """Multiply all gradients."""
