@@ -179,6 +179,19 @@ CASES = (
         "are stages. Split sequences leave an eighth of each.",
     ),
     Case(
+        name="70B at 32k tokens, batch 64",
+        entrypoint="llama_70b",
+        sequence_length=32768,
+        batch=64,
+        max_gpus=48,
+        known={**SPLIT, **ON_DEVICE, "num_stages": 3, "data_degree": 1},
+        known_gpus=24,
+        limits=ALL_ON_DEVICE,
+        why="Twice the micro-batches take turns in the same memory, so peaks are those "
+        "of batch 32; and as two replicas can share them, pipelines have more to "
+        "choose from.",
+    ),
+    Case(
         name="8B at 128k tokens, batch 16",
         entrypoint="llama_8b",
         sequence_length=131072,

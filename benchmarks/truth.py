@@ -1,8 +1,8 @@
 """How well peaks and step times are predicted: formula, replay and upper bound.
 
-Ten models times nineteen plans, and six for each tensor degree of models that can be
-split, each run twice by 1 to 8 real gloo processes; see `support.truth_run`. Figures
-are over all ranks of all plans.
+Ten models times thirty-one plans, and up to eight for each tensor degree of models that
+can be split, each run twice by 1 to 8 real gloo processes; see `support.truth_run`.
+Figures are over all ranks of all plans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks.frame import RESULTS, Goal, Measurement, run
-from benchmarks.support.truth_models import MODELS, arrangements, split_arrangements
+from benchmarks.support.truth_models import (
+    LAYER_LEVELS,
+    MODELS,
+    arrangements,
+    sharded_arrangements,
+    split_arrangements,
+)
 from benchmarks.support.truth_run import (
     Comparison,
     compare,
@@ -36,6 +42,8 @@ def measure() -> Iterator[Measurement]:
         made = profile_of(name)
         num_layers = len(made.layers.name)
         hows = list(arrangements(num_layers))
+        for level in LAYER_LEVELS:
+            hows += sharded_arrangements(num_layers, level)
         for sequences in Sequences:
             for degree in made.tensor_degrees_of(sequences):
                 if degree > 1:

@@ -17,6 +17,8 @@ from tests.support import unet
 
 GLOBAL_BATCH = 16
 MOST_RANKS = 8
+LAYER_LEVELS = (Sharding.GRADIENTS, Sharding.PARAMETERS)
+"""Of layers whose gradients, or all of them, are divided."""
 SEQUENCE = 128
 """Tokens, or points, of a sample: so many that a pass is work and not only overhead."""
 TOKENS_AT_ONCE = 24
@@ -227,7 +229,7 @@ def split_arrangements(
 ) -> Iterator[Arrangement]:
     """Yield plans whose layers so many ranks share, with all else that plans have."""
     inner = tuple(range(1, num_layers - 1))
-    half, level = num_layers // 2, Sharding.OPTIMIZER
+    half = num_layers // 2
     one = Arrangement(cuts=(0,), parts=parts, sequences=sequences)
     yield one
     yield replace(one, micro_batch=8, recomputed=inner)
@@ -235,7 +237,22 @@ def split_arrangements(
     yield replace(two, recomputed=inner[:half])
     host = OptimizerHome.HOST
     yield replace(two, micro_batch=1, caps=(1, 1), homes=(host, host))
-    if parts * 2 * 2 <= MOST_RANKS:
+    for level in (Sharding.OPTIMIZER, Sharding.PARAMETERS):
         divided = replace(one, replicas=2, shardings=(level,))
-        yield divided
-        yield replace(divided, cuts=(0, half), shardings=(level, level))
+        also_in_two = replace(divided, cuts=(0, half), shardings=(level, level))
+        for how in (divided, replace(also_in_two, recomputed=inner)):
+            if how.num_ranks <= MOST_RANKS:
+                yield how
+
+
+def sharded_arrangements(num_layers: int, level: Sharding) -> Iterator[Arrangement]:
+    """Yield plans whose replicas divide what layers hold, at work or between steps."""
+    inner, half = tuple(range(1, num_layers - 1)), num_layers // 2
+    one = Arrangement(cuts=(0,), replicas=2, shardings=(level,))
+    yield one
+    yield replace(one, homes=(OptimizerHome.HOST,), recomputed=inner)
+    yield replace(one, replicas=4, micro_batch=1, recomputed=inner)
+    two = replace(one, cuts=(0, half), shardings=(level, level))
+    yield two
+    yield replace(two, micro_batch=1, recomputed=inner)
+    yield replace(two, replicas=4, micro_batch=1)

@@ -13,7 +13,7 @@ import pickle
 import random
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import forkserver
@@ -27,6 +27,9 @@ T = TypeVar("T")
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOAD = ["torch", "torch.distributed.pipelining", "plimsoll_trainer.process.run"]
 TIMEOUT_S = 240.0
+ENDED_FOR_ANOTHER = "was ended, as another rank had died"
+LOST_A_PEER = (ENDED_FOR_ANOTHER, "Connection closed by peer", "Connection reset by")
+"""In the text of a rank that died because another had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,20 @@ def run_ranks(
         AssertionError: a rank raised; the text of all that did.
     """
     ended = try_ranks(work, [0] * num_ranks, *args, **kwargs)
-    died = [
-        f"rank {rank}: {end.text}"
-        for rank, end in enumerate(ended)
-        if isinstance(end, Died)
-    ]
-    assert not died, "\n".join(died)
+    died = {rank: end for rank, end in enumerate(ended) if isinstance(end, Died)}
+    assert not died, texts_of(died)
     return cast("list[T]", ended)
+
+
+def texts_of(died: Mapping[int, Died]) -> str:
+    """First one line of each rank that died; then, whole, those that lost no peer."""
+    lines = (f"rank {rank}: {end.text.splitlines()[0]}" for rank, end in died.items())
+    causes = [
+        f"rank {rank}: {end.text}"
+        for rank, end in died.items()
+        if not any(loss in end.text for loss in LOST_A_PEER)
+    ]
+    return "\n".join([*lines, *(causes or [end.text for end in died.values()])])
 
 
 def run_on_device(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -115,7 +125,7 @@ def try_ranks(
 
 def collect(ranks: Sequence[tuple[Any, Connection]]) -> list[Any]:
     """Wait for what every rank sends."""
-    ended: list[Any] = [Died("was ended, as another rank had died")] * len(ranks)
+    ended: list[Any] = [Died(ENDED_FOR_ANOTHER)] * len(ranks)
     open_ends = {ours: place for place, (_, ours) in enumerate(ranks)}
     patience_s = TIMEOUT_S
     while open_ends:
