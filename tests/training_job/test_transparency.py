@@ -36,7 +36,6 @@ from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt, a_turning, some_tokens, sum_of_tokens
 
 CPU = torch.device("cpu")
-NUM_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +57,7 @@ class Kind:
     """Micro-batches in flight on every stage."""
     micro_batch: int = 2
     global_batch: int = 16
+    num_steps: int = 10
     make: Callable[..., Workload] = a_gpt
     workload: tuple[tuple[str, Any], ...] = ()
     """Its fields."""
@@ -110,8 +110,8 @@ def train_ranks(kind: Kind) -> Trace:
         num_micro_batches=count,
         world=world,
     )
-    results = [trainer.run_step(step) for step in range(NUM_STEPS)]
-    trainer.reduce_gradients(trainer.run_micro_batches(NUM_STEPS))
+    results = [trainer.run_step(step) for step in range(kind.num_steps)]
+    trainer.reduce_gradients(trainer.run_micro_batches(kind.num_steps))
     make_whole(trainer)
     gradients = {
         name: whole_gradient(parameter, gradient)
@@ -167,7 +167,7 @@ def train_alone(kind: Kind) -> Trace:
     masters = [nn.Parameter(p.detach().float().clone()) for p in parameters]
     optimizer = workload.optimizer(masters)
     losses, norms, sums = [], [], list[Tensor]()
-    for step in range(NUM_STEPS + 1):
+    for step in range(kind.num_steps + 1):
         count = kind.global_batch // kind.micro_batch
         sums = [torch.zeros_like(p, dtype=workload.gradient_dtype) for p in parameters]
         total = counted = 0.0
@@ -187,7 +187,7 @@ def train_alone(kind: Kind) -> Trace:
                 parameter.grad = None
         for summed, master in zip(sums, masters, strict=True):
             master.grad = summed.div_(counted).float()
-        if step < NUM_STEPS:
+        if step < kind.num_steps:
             limit = workload.max_gradient_norm
             if limit is not None:
                 norms.append(nn.utils.clip_grad_norm_(masters, limit).item())

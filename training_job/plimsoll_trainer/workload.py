@@ -143,6 +143,8 @@ class Workload:
     learning_rate_factor: Callable[[int], float] = constant
     """Step -> factor on the optimizer's learning rate."""
     ties: tuple[Tie, ...] = ()
+    not_split: str = ""
+    """Why no layer has a `parallelize`, for those who ask; empty: nobody knows."""
     seed: int = 0
     """Of weights and dropout."""
     tokens_per_sample: int = 1

@@ -90,7 +90,7 @@ def split_variants(
     which nobody says how its layers are split has one variant.
     """
     ways = splits_layers(workload), splits_sequences(workload)
-    reason = "" if any(ways) else NOBODY_SPLITS
+    reason = "" if any(ways) else workload.not_split or NOBODY_SPLITS
     if any(ways) and not is_elementwise(workload.optimizer):
         reason = MIXES
     whys: dict[Variant, str] = {}

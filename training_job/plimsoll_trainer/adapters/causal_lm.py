@@ -50,6 +50,7 @@ from plimsoll_trainer.adapters.tensor_plan import (
     split_block,
     split_embedding,
     split_head,
+    why_whole,
 )
 from plimsoll_trainer.adapters.text_corpus import TextCorpus
 from plimsoll_trainer.adapters.trees import leaves_of
@@ -140,6 +141,7 @@ def causal_lm(
         optimizer=optimizer or AdamW(),
         precision=precision,
         ties=tuple(ties_of(anatomy)),
+        not_split=why_whole(anatomy),
         tokens_per_sample=sequence_length,
         **fields,
     )

@@ -78,14 +78,27 @@ def splitting(ways: Ways, anatomy: Anatomy) -> Parallelize | None:
 
 
 def can_be_split(anatomy: Anatomy) -> bool:
-    """Whether all ways of the model are known.
+    """Whether all ways of the model are known."""
+    return not why_whole(anatomy)
+
+
+def why_whole(anatomy: Anatomy) -> str:
+    """Why no layer of the model is split, and what to do; empty if they are.
 
     Attention that drops out draws for all heads at once, and not for some of them.
     """
-    config = anatomy.model.config.get_text_config(decoder=True)
-    drops_out = any(getattr(config, name, 0.0) for name in DROPOUTS)
-    found = set(plan_of(anatomy).values())
-    return bool(found) and not drops_out and found <= set(WAYS)
+    model, ways = anatomy.model, plan_of(anatomy)
+    name = type(model).__name__
+    if not ways:
+        return f"transformers has no tp_plan of {name}: docs/workload.md splits layers"
+    unknown = [path for path, way in ways.items() if way not in WAYS]
+    if unknown:
+        return f"{unknown[0]} of {name} is split as {ways[unknown[0]]}, not known here"
+    config = model.config.get_text_config(decoder=True)
+    for field in DROPOUTS:
+        if rate := getattr(config, field, 0.0):
+            return f"{field} is {rate}, whose masks are of all heads at once: set it 0"
+    return ""
 
 
 def split(
