@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -32,13 +33,17 @@ FP32 = (1e-5, 1e-5)
 """Sums over ranks are added up in another order than in one process."""
 
 
+FEWER: dict[str, Any] = {"num_steps": 4, "global_batch": 8}
+"""Where another kind of the same split trains for longer."""
 NORMS = Tie(places=(("block.1", "norm_2.weight"), ("head", "norm.weight")))
 """Both are split as DTensors where sequences are."""
 KINDS = {
     "two parts": Kind(cuts=(0, 5), parts=2, make=a_split_gpt, tolerances=FP32),
-    "four parts": Kind(cuts=(0, 5), parts=4, make=a_split_gpt, tolerances=FP32),
+    "four parts": Kind(
+        cuts=(0, 5), parts=4, global_batch=8, make=a_split_gpt, tolerances=FP32
+    ),
     "layers that are not split": Kind(
-        cuts=(0, 5), parts=2, make=a_whole_gpt, tolerances=FP32
+        cuts=(0, 5), parts=2, make=a_whole_gpt, tolerances=FP32, **FEWER
     ),
     "two stages, two replicas that divide state, recomputed": Kind(
         cuts=(0, 2, 5),
@@ -48,6 +53,7 @@ KINDS = {
         level=Sharding.PARAMETERS,
         recomputed=frozenset((1, 3)),
         caps=(1, 1),
+        global_batch=8,
         make=a_split_gpt,
         tolerances=FP32,
         workload=(("ties", (EMBEDDING,)), ("dropout", 0.2)),
@@ -58,12 +64,13 @@ KINDS = {
         make=a_split_gpt,
         tolerances=BF16,
         workload=(("precision", Precision.BF16),),
+        **FEWER,
     ),
 }
 KINDS |= {
     "two parts of sequences": replace(KINDS["two parts"], sequence=True),
     "four parts of sequences, two stages": replace(
-        KINDS["four parts"], cuts=(0, 2, 5), sequence=True
+        KINDS["four parts"], cuts=(0, 2, 5), sequence=True, **FEWER
     ),
     "stages, replicas and all else with sequences": replace(
         KINDS["two stages, two replicas that divide state, recomputed"],
