@@ -175,8 +175,9 @@ CASES = (
         known_gpus=24,
         limits=ALL_ON_DEVICE,
         why="One boundary of a sample is 0.5 GiB, and a block keeps 8 times that or "
-        "computes 5 GiB again: the first of many stages holds as many samples as there "
-        "are stages. Split sequences leave an eighth of each.",
+        "computes 5 GiB again. So the first of 21 stages holds three samples, the last "
+        "one, and they wait for each other: seven times as long a step as ours. Split "
+        "sequences leave a fourth or an eighth of each.",
     ),
     Case(
         name="70B at 32k tokens, batch 64",
@@ -187,9 +188,8 @@ CASES = (
         known={**SPLIT, **ON_DEVICE, "num_stages": 3, "data_degree": 1},
         known_gpus=24,
         limits=ALL_ON_DEVICE,
-        why="Twice the micro-batches take turns in the same memory, so peaks are those "
-        "of batch 32; and as two replicas can share them, pipelines have more to "
-        "choose from.",
+        why="Twice the micro-batches take turns in the same memory: peaks are those of "
+        "batch 32, and steps take nearly twice as long.",
     ),
     Case(
         name="8B at 128k tokens, batch 16",
@@ -200,9 +200,10 @@ CASES = (
         known={**SPLIT, **ON_DEVICE, "num_stages": 1, "data_degree": 1},
         known_gpus=8,
         limits=ALL_ON_DEVICE,
-        why="What one block needs at work is more than a device has, whatever the "
-        "pipeline; of split sequences and heads each GPU has an eighth. The loss is "
-        "taken in pieces: all logits would be 31 GiB in bf16.",
+        why="A pipeline of four stages fits if it holds one sample at a time, so three "
+        "of four GPUs wait. With split sequences all of them work on it, each on a "
+        "half or an eighth. The loss is taken in pieces: all logits would be 31 GiB in "
+        "bf16.",
     ),
     Case(
         name="Llama 3.2 1B at 4k tokens on L4, batch 32",
