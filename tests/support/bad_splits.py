@@ -78,6 +78,23 @@ class DropsInside(SplitBlock):
         self.add_module("up", nn.Sequential(self.up, nn.Dropout(dropout)))
 
 
+class AlwaysDrops(nn.Module):
+    """Dropout by a number, which goes on where nothing is trained."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[...] -> [...]."""
+        return nn.functional.dropout(x, 0.2)
+
+
+class AlwaysDropsInside(SplitBlock):
+    """A block that does so between the two matrices."""
+
+    def __init__(self, width: int) -> None:
+        """Build for vectors of `width`."""
+        super().__init__(width, 0.0)
+        self.add_module("up", nn.Sequential(self.up, AlwaysDrops()))
+
+
 def inside(module: nn.Module, mesh: DeviceMesh) -> None:
     """Split it as a block without dropout."""
     columns = {name: ColwiseParallel() for name in ("q", "k", "v", "up.0")}
@@ -126,3 +143,8 @@ def biased() -> Workload:
 def dropping() -> Workload:
     """A GPT whose blocks drop out what is split."""
     return with_blocks(inside, partial(DropsInside, 48, 0.2))
+
+
+def always_dropping() -> Workload:
+    """A GPT whose blocks do so, trained or not."""
+    return with_blocks(inside, partial(AlwaysDropsInside, 48))

@@ -170,19 +170,31 @@ def show(made: ModelProfile, out: Path) -> None:
     if made.not_compared:
         names = ", ".join(made.kinds[kind] for kind in made.not_compared)
         page.print(f"warning: splits of {names} were not compared with whole layers")
+    for why, degrees in left_out(made).items():
+        page.print(f"left out: tensor degree {', '.join(degrees)}: {why}")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")
 
 
+def left_out(made: ModelProfile) -> dict[str, list[str]]:
+    """Tensor degrees that cannot be had, by why."""
+    found: dict[str, list[str]] = {}
+    for one in made.not_split:
+        sequences = " with split sequences" if one.sequence_parallel else ""
+        found.setdefault(one.why, []).append(f"{one.tensor_degree}{sequences}")
+    return found
+
+
 def cost_table(made: ModelProfile) -> Table:
-    """One row for each kind of layer, at one sample."""
+    """One row for each kind of layer and way to share it, at one sample."""
     rows = [cells(made, row, kind) for row, kind in enumerate(made.costs.kind)]
     table = table_of(rows, left=("KIND",))
     table.columns[0].max_width, table.columns[0].no_wrap = 40, False
+    where = ", on each device that shares a layer" if len(made.variants) > 1 else ""
     table.caption = (
-        "bytes and work of one sample; STATE: parameters, gradients, buffers and "
-        "optimizer; PEAK: of the backward pass; FLOP: of both passes"
+        f"bytes and work of one sample{where}; STATE: parameters, gradients, buffers "
+        "and optimizer; PEAK: of the backward pass; FLOP: of both passes"
     )
     return table
 
@@ -199,9 +211,12 @@ def cells(made: ModelProfile, row: int, kind: int) -> dict[str, str]:
     work = (costs.forward_work, costs.backward_work)
     flop = sum(w.flop_constant[row] + w.flop_per_sample[row] for w in work)
     timed = {"FORWARD": costs.forward, "BACKWARD": costs.backward}
+    variant = made.variants[costs.variant[row]]
+    shared = {"TENSOR": str(variant.tensor_degree), "SEQUENCES": str(variant.sequences)}
     return {
         "KIND": made.kinds[kind],
         "LAYERS": str(made.layers.kind.count(kind)),
+        **(shared if len(made.variants) > 1 else {}),
         "PARAMETERS": format_bytes(parameters),
         "STATE": format_bytes(parameters + gradients + buffers + optimizer),
         "SAVED": format_bytes(saved + boundary),

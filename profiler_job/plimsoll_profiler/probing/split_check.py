@@ -197,10 +197,20 @@ def difference(workload: Workload, trial: Trial, mesh: DeviceMesh) -> str:
         return ""
     still = gaps_of(workload, trial, mesh, trains=False)
     advice = PARTIAL_SEQUENCE if trial.by_sequence else PARTIAL
-    if max(still.values()) <= TOLERANCE:
+    if max(still.values()) <= TOLERANCE or draws_always(workload, trial):
         advice = DRAWN
     off = f"off by {largest:.2g} of its largest" if largest < inf else "or none"
     return f"another {what} than whole, {off}: {advice}"
+
+
+def draws_always(workload: Workload, trial: Trial) -> bool:
+    """Whether the whole layer draws random numbers when it is not trained, too."""
+    layer = build_layer(workload, trial.index, CPU).train(False)
+    with torch.no_grad():
+        one, other = (
+            run_layer(layer, CPU, key, input_of(workload, trial)) for key in (1, 2)
+        )
+    return not torch.equal(one, other)
 
 
 def gaps_of(

@@ -90,6 +90,22 @@ def test_a_split_that_was_not_compared_is_warned_of(
     assert text in capsys.readouterr().out.splitlines()
 
 
+def test_a_profile_shows_ways_to_share_layers_and_those_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row for each kind, T and kind of sequences; a line for each reason."""
+    request = a_request(
+        SPLIT, micro_batches=(1, 2), tensor_degrees=(1, 2, 8), arguments="{}"
+    )
+    show(run_on_device(profile_here, request), tmp_path / "profile.json")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["KIND", "LAYERS", "TENSOR", "SEQUENCES"]
+    blocks = [line.split()[2:4] for line in lines if line.startswith("block ")]
+    assert blocks == [["1", "whole"], ["2", "whole"], ["2", "split"]]
+    [line] = [line for line in lines if line.startswith("left out: ")]
+    assert line.startswith("left out: tensor degree 8: layer 'block.0' on 8 ranks")
+
+
 def test_a_degree_above_a_node_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,13 @@ from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.probing.split_check import DRAWN, PARTIAL, PARTIAL_SEQUENCE
 from plimsoll_profiler.probing.tensor_groups import SplitVariants
 from plimsoll_trainer.workload import Workload
-from tests.support.bad_splits import biased, dropping, forgetful, forgetful_of_norms
+from tests.support.bad_splits import (
+    always_dropping,
+    biased,
+    dropping,
+    forgetful,
+    forgetful_of_norms,
+)
 from tests.support.ranks import run_on_device
 from tests.support.split_workloads import a_split_gpt
 
@@ -45,6 +51,7 @@ def dropping_whole() -> Workload:
         (forgetful, "output", PARTIAL),
         (biased, "output", PARTIAL),
         (dropping, "", DRAWN),
+        (always_dropping, "", DRAWN),
     ],
 )
 def test_a_split_that_changes_the_result_is_refused(
