@@ -240,8 +240,9 @@ FIELDS: Final = (
         record="override.sharding",
         spec="spec.override.sharding",
         option="--sharding",
-        help="What the replicas of each stage divide among themselves: `none`, or the "
-        "state of the `optimizer`; unset: the search chooses for each stage.",
+        help="What the replicas of each stage divide among themselves: `none`, the "
+        "state of the `optimizer`, `gradients` as well, or `parameters` as well as "
+        "both; unset: the search chooses for each stage.",
     ),
     SearchField(
         record="override.optimizer_home",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import plimsoll_planner
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.problem import Limits, Objective, Override
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.search_fields import (
@@ -54,6 +55,12 @@ def test_a_field_that_has_no_row_says_so(part: str, record: type[Record]) -> Non
     assert paths - {row.record for row in FIELDS} == {
         path for path in SET_BY_NOBODY if path.startswith(f"{part}.")
     }
+
+
+def test_the_help_of_sharding_names_all_levels() -> None:
+    """A level that was added later is offered, so it is explained."""
+    [row] = [row for row in FIELDS if row.record == "override.sharding"]
+    assert all(f"`{level}`" in row.help for level in Sharding)
 
 
 def test_texts_mark_the_fields_that_they_name() -> None:

@@ -11,6 +11,11 @@ from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.engine import EngineTraits, OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import ModelProfile, Sequences
 
+NOBODY_SPLITS = (
+    "no layer has a `parallelize_sequence`; docs/workload.md has one to copy"
+)
+"""Why sequences of split layers are whole, if nothing else is known of them."""
+
 
 def refuse(field: str, rule: str, value: object) -> InvalidFieldError:
     """Error on a field of the override, to raise."""
@@ -86,10 +91,22 @@ def check_sequences(
         return
     known = ", ".join(map(str, degrees))
     where = f"for tensor degree {known} alone" if known else "for no tensor degree"
-    left_out = (n for n in profile.not_split if degree in {None, n.tensor_degree})
-    why = "".join(f"; {one.why}" for one in left_out)
+    why = "".join(f"; {one}" for one in whys_not_split(profile, degree))
     rule = f"whole, as layers were profiled with split sequences {where}{why}"
     raise refuse("sequences", rule, str(sequences))
+
+
+def whys_not_split(profile: ModelProfile, degree: int | None) -> list[str]:
+    """Why sequences are whole under a tensor degree, or under any (None), each once.
+
+    Why layers are not split by one degree is no reason where another one splits them.
+    """
+    asked = [one for one in profile.not_split if degree in {None, one.tensor_degree}]
+    of_sequences = [one for one in asked if one.sequence_parallel]
+    split = {one for one in profile.tensor_degrees if one > 1 and degree in {None, one}}
+    if split and not of_sequences:
+        return [NOBODY_SPLITS]
+    return list(dict.fromkeys(one.why for one in of_sequences or asked))
 
 
 def check_techniques(

@@ -270,6 +270,8 @@ def test_sequences_are_split_or_whole_as_they_are_fixed() -> None:
 
 
 NOBODY = NotSplit(tensor_degree=2, sequence_parallel=True, why="layer 'a' has none")
+HEADS = NotSplit(tensor_degree=8, why="8 ranks do not divide the heads of layer 'a'")
+NO_FIELD = "for no tensor degree; no layer has a `parallelize_sequence`; [^;]*$"
 
 
 @pytest.mark.parametrize(
@@ -282,6 +284,8 @@ NOBODY = NotSplit(tensor_degree=2, sequence_parallel=True, why="layer 'a' has no
             None,
             "for no tensor degree; layer 'a' has none",
         ),
+        ({"profile": of_two()}, 2, NO_FIELD),
+        ({"profile": replace(of_two(), not_split=(HEADS,))}, None, NO_FIELD),
     ],
 )
 def test_sequences_that_cannot_be_split_are_refused(

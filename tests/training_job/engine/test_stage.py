@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
@@ -44,3 +49,43 @@ def test_a_stage_may_begin_with_a_layer_that_overwrites() -> None:
     assert received.grad is not None
     assert alone.grad is not None
     assert torch.equal(received.grad, alone.grad)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Stands for a layer that is whole while at work, and notes when that is."""
+
+    name: str
+    order: list[str]
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Forward passes are not noted."""
+        yield
+
+    def begin_backward(self) -> None:
+        """Note that it is whole."""
+        self.order.append(f"{self.name} begins")
+
+    def end_backward(self) -> None:
+        """Note that it is let go of."""
+        self.order.append(f"{self.name} ends")
+
+
+@pytest.mark.parametrize(
+    "between", [nn.Identity(), nn.Dropout(0.0), nn.Flatten(2), nn.ReLU(inplace=True)]
+)
+def test_one_layer_is_whole_at_a_time_around_one_that_gives_back_its_input(
+    between: nn.Module,
+) -> None:
+    """Both boundaries of such a layer are one tensor, whose hooks run first to last."""
+    net = [nn.Linear(6, 6), between, nn.Linear(6, 6)]
+    workload = from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+    part = StageSlice(first_layer=0, end_layer=3)
+    stage, order = build_stage(workload, part, CPU), list[str]()
+    recorders: dict[str, Any] = {i: Recorder(i, order) for i in ("0", "2")}
+    stage.gathered.update(recorders)
+    stage(*workload.batch(0, 0, 4)).backward()
+    assert order == ["2 begins", "2 ends", "0 begins"]

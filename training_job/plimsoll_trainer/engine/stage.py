@@ -141,8 +141,11 @@ class StageModule(nn.Module):
         for name, layer in self.layers.items():
             gathered = self.gathered.get(name)
             let_pass(x, before, gathered)
+            entered = x
             with nullcontext() if gathered is None else gathered.whole():
                 x = self._run(name, layer, x, targets)
+            # What is given back gets hooks of its own, which run before those of x.
+            x = x.view_as(x) if x is entered and name != self._last else x
             before = gathered
         let_pass(x, before, None)
         return x
