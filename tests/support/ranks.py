@@ -125,7 +125,7 @@ def try_ranks(
 
 def collect(ranks: Sequence[tuple[Any, Connection]]) -> list[Any]:
     """Wait for what every rank sends."""
-    ended: list[Any] = [Died(ENDED_FOR_ANOTHER)] * len(ranks)
+    ended: list[Any] = [None] * len(ranks)
     open_ends = {ours: place for place, (_, ours) in enumerate(ranks)}
     patience_s = TIMEOUT_S
     while open_ends:
@@ -140,6 +140,10 @@ def collect(ranks: Sequence[tuple[Any, Connection]]) -> list[Any]:
                 ended[place] = Died(f"ended without a word, {ranks[place][0].exitcode}")
             if isinstance(ended[place], Died):
                 patience_s = 2.0
+    is_late = patience_s == TIMEOUT_S
+    why = f"was not done after {TIMEOUT_S:g} s" if is_late else ENDED_FOR_ANOTHER
+    for place in open_ends.values():
+        ended[place] = Died(why)
     for process, ours in ranks:
         process.kill() if open_ends else None
         process.join()

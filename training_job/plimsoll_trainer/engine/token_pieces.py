@@ -68,6 +68,18 @@ def pieces(
             yield wanted, *mine
 
 
+def precise(one: Tensor | float) -> Tensor | float:
+    """A sum or count of a piece, in a type that many of them can be added up in."""
+    if isinstance(one, Tensor) and one.is_floating_point():
+        return one.to(torch.promote_types(one.dtype, torch.float32))
+    return one
+
+
+def as_given(total: Any, one: Tensor | float) -> Any:
+    """A total in the type that the loss gave of a piece."""
+    return total.to(one.dtype) if isinstance(one, Tensor) else total
+
+
 class InPieces(torch.autograd.Function):
     """Sum and count of a loss; its backward pass is one for each piece."""
 
@@ -79,11 +91,13 @@ class InPieces(torch.autograd.Function):
         del anchor
         ctx.run, ctx.loss = run, loss
         ctx.save_for_backward(x, targets)
-        total: Any = 0
+        total: Any = 0.0
         count: Any = 0
+        one, part = total, count
         for wanted, piece in pieces(loss.tokens_at_once, targets, x.detach()):
             one, part = loss.loss(run(piece), wanted)
-            total, count = total + one, count + part
+            total, count = total + precise(one), count + precise(part)
+        total, count = as_given(total, one), as_given(count, part)
         if isinstance(count, Tensor):
             ctx.mark_non_differentiable(count)
         return total, count
