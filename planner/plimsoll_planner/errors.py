@@ -19,6 +19,7 @@ import dataclasses
 import errno
 import reprlib
 from decimal import Decimal
+from enum import Enum
 
 LONGEST_TEXT = 1000
 """Characters of an error; names that somebody else chose may be of any length."""
@@ -95,6 +96,8 @@ def shorten(value: object) -> str:
         return f"a {type(value).__name__}"
     if isinstance(value, Decimal):
         value = str(value)  # as it was written: in quotes
+    if isinstance(value, Enum):
+        value = str(value.value)
     brief = reprlib.Repr()
     brief.maxlevel = 3
     brief.maxstring = brief.maxother = brief.maxlong = LONGEST_VALUE

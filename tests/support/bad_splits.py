@@ -102,6 +102,11 @@ def inside(module: nn.Module, mesh: DeviceMesh) -> None:
     over(mesh, module, **columns, **rows)
 
 
+def misspelt(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Name no module that there is; torch only warns of it."""
+    over(mesh, module, key=ColwiseParallel())
+
+
 def with_blocks(
     parallelize: Parallelize, factory: Callable[[], nn.Module] | None = None
 ) -> Workload:
@@ -148,3 +153,8 @@ def dropping() -> Workload:
 def always_dropping() -> Workload:
     """A GPT whose blocks do so, trained or not."""
     return with_blocks(inside, partial(AlwaysDropsInside, 48))
+
+
+def misnamed() -> Workload:
+    """A GPT whose blocks are split by a name that no module has."""
+    return with_blocks(misspelt)

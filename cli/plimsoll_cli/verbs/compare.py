@@ -80,7 +80,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         baselines.ROUNDING_RULE,
         "parameters, time: the largest sum of a stage is least. Every rule may choose "
         "stages, replicas, micro-batch and recomputed layers where they are not fixed; "
-        "only the cuts differ.",
+        f"only the cuts differ. {shared_text(problem)}",
         "",
     )
     plans = known_columns([usual_cells(row, noun) for row in usual])
@@ -89,6 +89,14 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         less_important=usual_table.LESS_IMPORTANT,
     )
     say("", usual_table.MEANINGS)
+
+
+def shared_text(problem: Problem) -> str:
+    """By how many devices layers are shared in all of these."""
+    degree = min(problem.tensor_degrees)
+    if degree == 1:
+        return "No devices share layers here (--tensor 1)."
+    return f"{degree} devices share each layer (--tensor {degree})."
 
 
 def check_counts(gpus: int, options: Mapping[str, Any]) -> None:

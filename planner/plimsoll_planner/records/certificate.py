@@ -85,6 +85,8 @@ class Binding(StrEnum):
     BATCH = "batch"
     ENGINE = "engine"
     GPU_LIMIT = "gpu-limit"
+    TENSOR_GROUP = "tensor-group"
+    """Ranks that share each layer are more than the devices of a node."""
     WORK_LIMIT = "work-limit"
     """None that is known: the search was cut off before one was found."""
 

@@ -204,7 +204,7 @@ class Override(Record):
         if self.tensor_degree:
             named += " times the tensor degree"
         if self.num_gpus and self.num_gpus % product:
-            raise self.refuse("num_gpus", f"a multiple of {named}")
+            raise self.refuse("num_gpus", f"a multiple of {product}, {named}")
         is_whole = stages and self.data_degree
         if self.num_gpus and is_whole and self.num_gpus != product:
             raise self.refuse("num_gpus", f"{product}, {named}")

@@ -7,7 +7,7 @@ tried by really solving the changed problem, so what it promises holds:
     larger devices     the least peak over all tuples says how large
     larger machines    doublings of their memory
     a smaller batch    halves of the global batch
-    a larger T         where limits or an override leave out what was profiled
+    another T          where limits or an override leave out what was profiled
     a lower floor      the rate that the fastest plan reaches
 
 Where the work limit cut the search off, nothing binds that is known, and a longer
@@ -17,7 +17,7 @@ search is all that can be advised.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from plimsoll_planner.records.bounds import (
@@ -72,7 +72,7 @@ def infeasible(
         smaller_micro_batch(explorer.problem) if binding is Binding.ENGINE else "",
         fewer_gpus(explorer.problem) if binding is Binding.GPU_LIMIT else "",
         larger_tensor(explorer.problem),
-        smaller_tensor(explorer.problem) if binding is Binding.GPU_LIMIT else "",
+        smaller_tensor(explorer.problem) if binding is Binding.TENSOR_GROUP else "",
     ]
     helping = [change for change in changes if change]
     text = "; or ".join(helping) or "none was found: change the model or its limits"
@@ -241,9 +241,20 @@ def smaller_micro_batch(problem: Problem) -> str:
 def larger_tensor(problem: Problem) -> str:
     """Least larger tensor degree with a plan, where it is left out."""
     most = max(problem.tensor_degrees)
-    for degree in problem.possible_tensor_degrees:
-        if degree <= most:
-            continue
+    larger = (one for one in problem.possible_tensor_degrees if one > most)
+    return other_tensor(problem, larger)
+
+
+def smaller_tensor(problem: Problem) -> str:
+    """Largest tensor degree with a plan, where all that are allowed leave a node."""
+    least = min(problem.tensor_degrees)
+    smaller = (one for one in problem.possible_tensor_degrees if one < least)
+    return other_tensor(problem, sorted(smaller, reverse=True))
+
+
+def other_tensor(problem: Problem, degrees: Iterable[int]) -> str:
+    """First of some tensor degrees with a plan, in words; empty if none has one."""
+    for degree in degrees:
         limits = replace(problem.limits, tensor_degrees=(degree,))
         override = replace(problem.override, tensor_degree=degree)
         try:
@@ -254,14 +265,6 @@ def larger_tensor(problem: Problem) -> str:
         if gpus:
             return f"a tensor degree of {degree}, on {gpus_text(gpus, problem.offers)}"
     return ""
-
-
-def smaller_tensor(problem: Problem) -> str:
-    """Largest tensor degree of a node, if all that are allowed are larger."""
-    most = max(offer.devices_per_node for offer in problem.offers)
-    if min(problem.tensor_degrees) <= most:
-        return ""
-    return f"a tensor degree of at most {most}, the devices of a node"
 
 
 def fewer_gpus(problem: Problem) -> str:

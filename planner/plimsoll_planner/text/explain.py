@@ -114,6 +114,7 @@ REASONS = {
     Binding.BATCH: "the global batch does not divide",
     Binding.ENGINE: "the engine cannot run it",
     Binding.GPU_LIMIT: "not that many machines, or outside the limits",
+    Binding.TENSOR_GROUP: "the tensor degree is above the devices of a node",
 }
 
 

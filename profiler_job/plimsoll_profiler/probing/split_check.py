@@ -57,6 +57,9 @@ MOST_NUMBERS, MOST_FLOP = 10**8, 2e10
 """Parameters and work of the forward pass up to which a layer is tried: about 3 s."""
 TIMEOUT_S = 60.0
 """For all ranks; a rank that waits for another one for ever would do so in training."""
+CAUSE_S = 1.0
+"""For ranks that have died to say so, after the first one."""
+LOST_A_PEER = "Connection closed by peer"
 UNLIKE_TRACES = "compared"
 """Name of the mesh. Torch knows forms of splits by their mesh, with the rank of it, and
 those of traces in this process are of rank 0: another name makes another mesh."""
@@ -139,10 +142,7 @@ def first_answer(
             theirs.close()
             ranks.append((process, ours))
         try:
-            ready = wait([ours for _, ours in ranks], TIMEOUT_S)
-            if not ready:
-                return f"its ranks wait for each other for {TIMEOUT_S:g} s"
-            answer: str | None = cast(Connection, ready[0]).recv()
+            answer = first_cause([ours for _, ours in ranks])
         except EOFError:  # killed, as when memory is short
             answer = None
         finally:
@@ -151,6 +151,22 @@ def first_answer(
                 process.join()
                 ours.close()
     return answer
+
+
+def first_cause(ends: list[Connection]) -> str | None:
+    """First answer of a rank that has lost no other one; the first, if all have."""
+    lost = ""
+    while ready := wait(ends, CAUSE_S if lost else TIMEOUT_S):
+        for end in cast("list[Connection]", ready):
+            ends.remove(end)
+            answer = cast("str | None", end.recv())
+            if not answer or LOST_A_PEER not in answer:
+                return answer
+            lost = lost or answer
+    return lost or (
+        f"its ranks wait for each other for {TIMEOUT_S:g} s: let all ranks that share "
+        "a layer run the same collectives"
+    )
 
 
 def be_rank(

@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from plimsoll_planner.records.model_profile import NotSplit, Variant
 from plimsoll_profiler.probing.messages import Case
 from plimsoll_profiler.probing.split_check import compare_splits
+from plimsoll_trainer.engine import split_tensors
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import build_layer
@@ -174,6 +175,20 @@ def why_not_split(
     return ""
 
 
+def require_split(module: nn.Module, named: str) -> None:
+    """Refuse a `parallelize` that leaves all of a layer's matrices whole.
+
+    Raises:
+        WorkloadError: it has names of no modules, which torch passes over.
+    """
+    matrices = [one for one in module.parameters() if one.ndim > 1]
+    if matrices and not any(map(split_tensors.is_split, matrices)):
+        raise WorkloadError(
+            f"parallelize of {named} splits none of its matrices: give it names as "
+            "`named_modules()` has them, or leave it out"
+        )
+
+
 def split_output(
     workload: Workload, variant: Variant, index: int, shapes: Boundaries
 ) -> TensorSpec | str:
@@ -181,6 +196,8 @@ def split_output(
     incoming, by_sequence = shapes.between[index], variant.sequence_parallel
     with tensor_group(variant.tensor_degree) as mesh, FakeTensorMode():
         layer = build_layer(workload, index, CPU, mesh, sequence_parallel=by_sequence)
+        if not by_sequence and workload.layers[index].parallelize is not None:
+            require_split(layer, f"layer {workload.layers[index].name!r}")
         given: object = layer(incoming.empty("cpu"))
     if not isinstance(given, Tensor) or isinstance(given, DTensor):
         return f"a {type(given).__name__}"

@@ -57,9 +57,10 @@ def planning(
         ),
         (SPLIT, 8, "layer 'block.0' on 8 ranks: RuntimeError: unflatten"),
         (f"{BAD}:forgetful", 2, "layer 'block.0' on 2 ranks gives another output than"),
+        (f"{BAD}:misnamed", 2, "parallelize of layer 'block.0' splits none of its mat"),
         (f"{BAD}:dropping", 2, "it draws other random numbers than the whole layer"),
     ],
-    ids=["nobody", "heads", "sum", "dropout"],
+    ids=["nobody", "heads", "sum", "name", "dropout"],
 )
 def test_a_degree_that_cannot_be_had_says_why(
     entrypoint: str,
@@ -113,7 +114,8 @@ def test_a_degree_above_a_node_is_named(
     asked = planning(tmp_path, SPLIT, (1, 2), devices_per_node=1)
     assert main([*asked, "--tensor", "2"]) == ExitCode.NO_PLAN
     shown = capsys.readouterr().out.splitlines()
-    assert "would do: a tensor degree of at most 1, the devices of a node" in shown
+    assert shown[0] == "no plan: tensor-group binds"
+    assert "would do: a tensor degree of 1, on 1 device" in shown
 
 
 def test_the_degrees_that_are_left_are_named_beside_those_searched(

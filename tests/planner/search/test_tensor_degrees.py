@@ -118,7 +118,7 @@ def test_a_tensor_group_stays_in_its_node() -> None:
     fixed = Override(tensor_degree=2)
     alone = solve(asking(100, devices_per_node=1, override=fixed))
     assert isinstance(alone, Infeasible)
-    assert alone.binding is Binding.GPU_LIMIT
+    assert alone.binding is Binding.TENSOR_GROUP
     assert "a tensor degree of at most 1, the devices of a node" in alone.nearest_change
 
 

@@ -93,7 +93,7 @@ def join_world(
         tensor_mesh = DeviceMesh.from_group(
             group, device.type, mesh_dim_names=("tensor",)
         )
-        if device.type == "cpu":
+        if dist.get_backend(group) == "gloo":
             let_messages_go()
     return World(
         stage=stage,
