@@ -119,7 +119,10 @@ def test_a_tensor_group_stays_in_its_node() -> None:
     alone = solve(asking(100, devices_per_node=1, override=fixed))
     assert isinstance(alone, Infeasible)
     assert alone.binding is Binding.TENSOR_GROUP
-    assert "a tensor degree of at most 1, the devices of a node" in alone.nearest_change
+    assert alone.nearest_change.startswith("none was found")
+    roomy = solve(asking(1000, devices_per_node=1, override=fixed))
+    assert isinstance(roomy, Infeasible)
+    assert roomy.nearest_change == "a tensor degree of 1, on 1 device"
 
 
 def test_a_larger_tensor_degree_would_do() -> None:
