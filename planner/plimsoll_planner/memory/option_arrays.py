@@ -70,7 +70,12 @@ from plimsoll_planner.memory.chain_bytes import (
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.ladders import Ladder, Ladders, Steps, ladder, steps_of
-from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
+from plimsoll_planner.memory.pareto import (
+    groups_of,
+    in_order,
+    stays_of_four,
+    stays_of_two,
+)
 from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
     Ground,
@@ -288,22 +293,17 @@ class Row:
 def least_memory(options: Options) -> Options:
     """Options that no other one beats in S and Q."""
     group = options.group
-    options = options.at(np.lexsort((options.peak, options.saved, group)))
+    options = options.at(in_order(group, options.saved, options.peak))
     return options.at(stays_of_two(options.group, options.peak))
 
 
 def undominated(options: Options, pruned: Flags) -> Options:
     """Options that no other one beats; of pruned runs some more."""
-    group, seconds = options.group, options.seconds
-    order = np.lexsort((seconds, group))
-    sorted_s, of_group = seconds[order], group[order]
-    same = of_group[1:] == of_group[:-1]
-    if (same & (sorted_s[1:] == sorted_s[:-1])).any():
-        keys = options.peak, options.saved, options.num_recomputed, seconds
-        order = np.lexsort((*keys, group))
+    keys = options.num_recomputed, options.saved, options.peak
+    order = in_order(options.group, options.seconds, *keys)
     others = options.peak[order], options.num_recomputed[order]
     judged = ~pruned[options.end[order]]
-    stays = stays_of_four(of_group, options.saved[order], others, judged)
+    stays = stays_of_four(options.group[order], options.saved[order], others, judged)
     return options.at(order[stays])
 
 

@@ -25,6 +25,21 @@ def groups_of(group: Ints) -> tuple[Ints, Ints]:
     return starts, np.diff(np.append(starts, len(group)))
 
 
+def in_order(group: Ints, values: Numbers, *others: Ints) -> Ints:
+    """Places of options by group, by a first quantity, then by others.
+
+    Options come as a few lists that are in order. A stable sort merges those, if both
+    are one key; `lexsort` sorts from scratch, and is for equal keys alone.
+    """
+    key = np.empty(len(group), dtype=np.complex128)
+    key.real, key.imag = group, values
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.lexsort((*reversed(others), values, group))
+    return order
+
+
 def stays_of_two(group: Ints, second: Ints) -> Flags:
     """Whether options stay, in the order of a first quantity: the second must fall."""
     starts, lengths = groups_of(group)
