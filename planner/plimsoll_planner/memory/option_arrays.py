@@ -69,7 +69,7 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
-from plimsoll_planner.memory.ladders import Ladder, Ladders, Steps, ladder, steps_of
+from plimsoll_planner.memory.ladders import Ladders, quickest_first
 from plimsoll_planner.memory.pareto import (
     groups_of,
     in_order,
@@ -178,29 +178,25 @@ class OptionArrays:
         return saved, peak, least_s
 
     @cached_property
-    def _steps(self) -> Steps:
-        """Steps of the options; see `ladders`."""
-        return steps_of(self.run, self.seconds)
-
-    @cached_property
     def _ladders(self) -> Ladders:
         """Those that were asked for lately."""
-        return Ladders()
+        columns = self.saved, self.peak, self.seconds
+        return Ladders(quickest_first(self.run, *columns))
 
-    def seconds_within(self, in_flight: int, room: Ints) -> Floats:
-        """[run]: least T with so many in flight within some room, or infinity."""
+    def seconds_within(self, in_flight: int, runs: Ints, room: Ints) -> Floats:
+        """Least T of some of `runs` with so many in flight within a room each.
 
-        def make() -> Ladder:
-            return ladder(self._steps, self.peak + (in_flight - 1) * self.saved)
-
-        return self._ladders.once(in_flight, make).seconds_within(room)
+        It is infinite where nothing fits.
+        """
+        return self._ladders.once(in_flight).seconds_within(runs, room)
 
     @property
     def num_bytes(self) -> int:
         """Room that all of it takes."""
         arrays = self.saved, self.peak, self.seconds, self.num_recomputed, self.node
         nodes = self.way.nbytes + self.behind.nbytes
-        return sum(each.nbytes for each in arrays) + nodes + self._ladders.num_bytes
+        ladders = self._ladders.num_bytes if "_ladders" in self.__dict__ else 0
+        return sum(each.nbytes for each in arrays) + nodes + ladders
 
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
         """Layers that recompute in one option of the run [first, end)."""

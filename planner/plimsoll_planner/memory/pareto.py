@@ -35,7 +35,7 @@ def in_order(group: Ints, values: Numbers, *others: Ints) -> Ints:
     key.real, key.imag = group, values
     order = np.argsort(key, kind="stable")
     ordered = key[order]
-    if (ordered[1:] == ordered[:-1]).any():
+    if others and (ordered[1:] == ordered[:-1]).any():
         return np.lexsort((*reversed(others), values, group))
     return order
 

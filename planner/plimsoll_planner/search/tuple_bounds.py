@@ -18,7 +18,7 @@ from plimsoll_planner.memory.added_bounds import least_added
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
-from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds
+from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds, room_of
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.choice_bounds import AddedSeconds, ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
@@ -58,7 +58,7 @@ class TupleBounds(TupleContext):
         self._stage_peaks: dict[tuple[object, ...], Ints] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
-        self.periods = Periods(self, self.added_seconds)
+        self.periods = Periods(self, self.added_by_any)
         self.quick_periods = Periods(self, self.least_added)
 
     # Memory at any speed.
@@ -234,34 +234,64 @@ class TupleBounds(TupleContext):
         share = self.host_share(candidate) if choice.uses_host else 0
         key = (*of_seconds, bounds, capacity_bytes, choice, flow, share)
         if key not in self._least_s:
+            stages = self.stage_bytes(candidate, bounds.bytes, choice)
             found = least_seconds(
-                self.stage_bytes(candidate, bounds.bytes, choice),
                 costs.options(candidate.offer, *bounds, b, choice.at_work),
-                flow,
-                capacity_bytes,
+                flow.in_flight,
+                room_of(stages, flow, capacity_bytes),
             )
             if len(self._least_s) * found.nbytes > MOST_SECONDS_BYTES:
                 self._least_s.clear()
             self._least_s[key] = found
         return self._least_s[key]
 
-    def least_added(
-        self,
-        candidate: Candidate,
-        bounds: Numbers,
-        capacity_bytes: int,
-        choice: StageChoice,
-        flow: Flow,
+    def most_room(
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
+    ) -> dict[tuple[StageChoice, int], Ints]:
+        """[A, B]: most room that any choice leaves to options; see `room_of`.
+
+        By the part of choices that options are built for, and micro-batches in flight.
+        """
+        found: dict[tuple[StageChoice, int], Ints] = {}
+        for choice in self.choices(candidate):
+            stages = self.stage_bytes(candidate, bounds.bytes, choice)
+            own = choice.flow(flow)
+            room = room_of(stages, own, capacity_bytes)
+            key = choice.at_work, own.in_flight
+            found[key] = np.maximum(found[key], room) if key in found else room
+        return found
+
+    def added_by_any(
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
     ) -> Floats:
-        """[A, B]: `added_seconds` or less, at next to no cost; see `added_bounds`."""
-        b, costs = candidate.micro_batch, self.costs(candidate)
-        return least_added(
-            costs.held(bounds.bytes, b),
-            costs.seconds(candidate.offer, bounds.seconds, b).recompute,
-            self.stage_bytes(candidate, bounds.bytes, choice),
-            flow,
-            capacity_bytes,
-            np.append(costs.starts, len(self.problem.profile.layers.name)),
+        """[A, B]: `added_seconds` of the best choice."""
+        costs, b = self.costs(candidate), candidate.micro_batch
+        rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
+        return least_of(
+            least_seconds(
+                costs.options(candidate.offer, *bounds, b, at_work), in_flight, room
+            )
+            for (at_work, in_flight), room in rooms.items()
+        )
+
+    def least_added(
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
+    ) -> Floats:
+        """[A, B]: `added_by_any` or less, at next to no cost; see `added_bounds`."""
+        costs, b = self.costs(candidate), candidate.micro_batch
+        rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
+        of_numbers: dict[int, Ints] = {}
+        for (_, in_flight), room in rooms.items():
+            of_numbers[in_flight] = np.maximum(room, of_numbers.get(in_flight, room))
+        return least_of(
+            least_added(
+                costs.held(bounds.bytes, b),
+                costs.seconds(candidate.offer, bounds.seconds, b).recompute,
+                in_flight,
+                room,
+                np.append(costs.starts, len(self.problem.profile.layers.name)),
+            )
+            for in_flight, room in of_numbers.items()
         )
 
     def least_bound(
