@@ -259,17 +259,19 @@ def build_options(
         options = joined(parts)
         # [2] best
         if at_any_speed:
-            options = least_memory(options)
+            places, by = least_memory(options), options.saved
         else:
-            options = undominated(options, pruned)
+            places, by = undominated(options, pruned), options.seconds
         # [3] fewer
         length = on.ends - layer if spares else np.zeros_like(on.ends)
-        crowded = crowded_options(options, pruned, limit, length)
+        ends = options.end[places]
+        crowded = crowded_options(options.group[places], ends, pruned, limit, length)
         if crowded.any():
             pruned = pruned.copy()
-            pruned[options.end[crowded]] = True
-            by = options.saved if at_any_speed else options.seconds
-            options = thinned(options, by, crowded, limit, merge=is_lower)
+            pruned[ends[crowded]] = True
+            options = thinned(options, places, by, crowded, limit, merge=is_lower)
+        else:
+            options = options.at(places)
         rows.append(Row(layer=layer, options=options, pruned=pruned))
         num_nodes += len(options.end)
     return gathered(rows, on)
@@ -286,46 +288,57 @@ class Row:
     """[B]"""
 
 
-def least_memory(options: Options) -> Options:
-    """Options that no other one beats in S and Q."""
+def least_memory(options: Options) -> Ints:
+    """Places of the options that no other one beats in S and Q, in order."""
+    order = in_order(options.group, options.saved, options.peak)
+    return order[stays_of_two(options.group[order], options.peak[order])]
+
+
+def undominated(options: Options, pruned: Flags) -> Ints:
+    """Places of the options that no other one beats, in order; of pruned runs all."""
     group = options.group
-    options = options.at(in_order(group, options.saved, options.peak))
-    return options.at(stays_of_two(options.group, options.peak))
-
-
-def undominated(options: Options, pruned: Flags) -> Options:
-    """Options that no other one beats; of pruned runs some more."""
     keys = options.num_recomputed, options.saved, options.peak
-    order = in_order(options.group, options.seconds, *keys)
-    others = options.peak[order], options.num_recomputed[order]
-    judged = ~pruned[options.end[order]]
-    stays = stays_of_four(options.group[order], options.saved[order], others, judged)
-    return options.at(order[stays])
+    order = in_order(group, options.seconds, *keys)
+    judged = np.flatnonzero(~pruned[options.end[order]])
+    mine = order[judged]
+    others = options.peak[mine], options.num_recomputed[mine]
+    stays = np.ones(len(order), dtype=np.bool_)
+    stays[judged] = stays_of_four(group[mine], options.saved[mine], others)
+    return order[stays]
 
 
-def crowded_options(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
-    """Whether each option is of a group that has too many.
+def crowded_options(
+    group: Ints, end: Ints, pruned: Flags, most: int, length: Ints
+) -> Flags:
+    """Whether each option, in order, is of a group that has too many.
 
     Equal layers have an option for each number of them that recomputes, twice as many
     with another layer behind, so that many are allowed where nothing is pruned yet.
     """
-    starts, sizes = groups_of(options.group)
-    end = options.end[starts]
-    allowed = np.where(pruned[end], most, np.maximum(most, 2 * length[end] + 2))
+    starts, sizes = groups_of(group)
+    last = end[starts]
+    allowed = np.where(pruned[last], most, np.maximum(most, 2 * length[last] + 2))
     return np.repeat(sizes > allowed, sizes)
 
 
 def thinned(
-    options: Options, by: NDArray[Any], crowded: Flags, most: int, *, merge: bool
+    options: Options,
+    places: Ints,
+    by: NDArray[Any],
+    crowded: Flags,
+    most: int,
+    *,
+    merge: bool,
 ) -> Options:
-    """One option of each part of the crowded groups; see `pruning`."""
-    starts = part_starts(options.group, by, crowded, most)
+    """Of options in order, one of each part of the crowded groups; see `pruning`."""
+    starts = part_starts(options.group[places], by[places], crowded, most)
     if not merge:
-        return options.at(least_places(options.saved + options.peak, starts))
+        needed = (options.saved + options.peak)[places]
+        return options.at(places[least_places(needed, starts)])
     return replace(
-        options.at(starts),
+        options.at(places[starts]),
         **{
-            name: np.minimum.reduceat(getattr(options, name), starts)
+            name: np.minimum.reduceat(getattr(options, name)[places], starts)
             for name in ("saved", "peak", "num_recomputed")
         },
     )

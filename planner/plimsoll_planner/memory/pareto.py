@@ -51,9 +51,7 @@ def stays_of_two(group: Ints, second: Ints) -> Flags:
     return np.asarray(second < least[row, place])
 
 
-def stays_of_four(
-    group: Ints, saved: Ints, others: tuple[Ints, Ints], doubtful: Flags
-) -> Flags:
+def stays_of_four(group: Ints, saved: Ints, others: tuple[Ints, Ints]) -> Flags:
     """Judge options in the order of seconds.
 
     If the saved bytes fall from option to option nothing is beaten, which is the usual
@@ -64,13 +62,12 @@ def stays_of_four(
         group: of each option, ascending.
         saved: one quantity beside the seconds.
         others: two more.
-        doubtful: options of groups that are judged; all others stay.
     """
     stays = np.ones(len(group), dtype=np.bool_)
     starts, lengths = groups_of(group)
     rises = np.zeros(len(group), dtype=np.bool_)
     rises[1:] = (saved[1:] >= saved[:-1]) & (group[1:] == group[:-1])
-    judged = np.flatnonzero(np.logical_or.reduceat(rises, starts) & doubtful[starts])
+    judged = np.flatnonzero(np.logical_or.reduceat(rises, starts))
     judged = judged[np.argsort(lengths[judged], kind="stable")]
     while len(judged):
         most = max(MOST_COMPARED // int(lengths[judged[0]]) ** 2, 1)

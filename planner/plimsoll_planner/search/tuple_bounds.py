@@ -14,19 +14,18 @@ from functools import partial
 
 import numpy as np
 
-from plimsoll_planner.memory.added_bounds import least_added
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
-from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
-from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds, room_of
+from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.added_by_recomputing import AddedByRecomputing
 from plimsoll_planner.search.choice_bounds import AddedSeconds, ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.periods import Periods
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
+from plimsoll_planner.search.tuple_context import CutsOf, least_of
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import (
     EndSeconds,
@@ -43,11 +42,9 @@ Steps = Callable[[ChoiceBounds, int, AddedSeconds, Floats], Floats]
 HALF = 0.5
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
-MOST_SECONDS_BYTES = 2**28
-"""Matrices of added seconds that are kept."""
 
 
-class TupleBounds(TupleContext):
+class TupleBounds(AddedByRecomputing):
     """Bounds of single tuples; keeps what several of them share."""
 
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
@@ -56,7 +53,6 @@ class TupleBounds(TupleContext):
         self.family_bounds = FamilyBounds(self)
         self._least_peaks: dict[tuple[object, ...], list[int]] = {}
         self._stage_peaks: dict[tuple[object, ...], Ints] = {}
-        self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
         self.periods = Periods(self, self.added_by_any)
         self.quick_periods = Periods(self, self.least_added)
@@ -219,80 +215,6 @@ class TupleBounds(TupleContext):
             return candidate.schedule.stage_bound(runs, stage, *shape, in_flight)
 
         return ChoiceBounds(runs=runs, caps=caps, bound=bound)
-
-    def added_seconds(
-        self,
-        candidate: Candidate,
-        bounds: Numbers,
-        capacity_bytes: int,
-        choice: StageChoice,
-        flow: Flow,
-    ) -> Floats:
-        """[A, B]: least seconds that recomputing adds within a capacity."""
-        b, costs = candidate.micro_batch, self.costs(candidate)
-        of_seconds = costs.variant, costs.clock(candidate.offer)
-        share = self.host_share(candidate) if choice.uses_host else 0
-        key = (*of_seconds, bounds, capacity_bytes, choice, flow, share)
-        if key not in self._least_s:
-            stages = self.stage_bytes(candidate, bounds.bytes, choice)
-            found = least_seconds(
-                costs.options(candidate.offer, *bounds, b, choice.at_work),
-                flow.in_flight,
-                room_of(stages, flow, capacity_bytes),
-            )
-            if len(self._least_s) * found.nbytes > MOST_SECONDS_BYTES:
-                self._least_s.clear()
-            self._least_s[key] = found
-        return self._least_s[key]
-
-    def most_room(
-        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
-    ) -> dict[tuple[StageChoice, int], Ints]:
-        """[A, B]: most room that any choice leaves to options; see `room_of`.
-
-        By the part of choices that options are built for, and micro-batches in flight.
-        """
-        found: dict[tuple[StageChoice, int], Ints] = {}
-        for choice in self.choices(candidate):
-            stages = self.stage_bytes(candidate, bounds.bytes, choice)
-            own = choice.flow(flow)
-            room = room_of(stages, own, capacity_bytes)
-            key = choice.at_work, own.in_flight
-            found[key] = np.maximum(found[key], room) if key in found else room
-        return found
-
-    def added_by_any(
-        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
-    ) -> Floats:
-        """[A, B]: `added_seconds` of the best choice."""
-        costs, b = self.costs(candidate), candidate.micro_batch
-        rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
-        return least_of(
-            least_seconds(
-                costs.options(candidate.offer, *bounds, b, at_work), in_flight, room
-            )
-            for (at_work, in_flight), room in rooms.items()
-        )
-
-    def least_added(
-        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
-    ) -> Floats:
-        """[A, B]: `added_by_any` or less, at next to no cost; see `added_bounds`."""
-        costs, b = self.costs(candidate), candidate.micro_batch
-        rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
-        of_numbers: dict[int, Ints] = {}
-        for (_, in_flight), room in rooms.items():
-            of_numbers[in_flight] = np.maximum(room, of_numbers.get(in_flight, room))
-        return least_of(
-            least_added(
-                costs.held(bounds.bytes, b),
-                costs.seconds(candidate.offer, bounds.seconds, b).recompute,
-                in_flight,
-                room,
-                np.append(costs.starts, len(self.problem.profile.layers.name)),
-            )
-            for in_flight, room in of_numbers.items()
-        )
 
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
