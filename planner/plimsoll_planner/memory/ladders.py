@@ -12,13 +12,13 @@ first option that has room, which is its quickest one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import Ints
-from plimsoll_planner.memory.pareto import in_order
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 
 Floats = NDArray[np.float64]
@@ -32,85 +32,61 @@ MOST_KEPT = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Quickest:
-    """Options of all runs; those of each run in the order of their seconds."""
+class Ladder:
+    """Options with some micro-batches in flight that need less than those before."""
 
-    saved: Ints
-    """[option]: S."""
-    peak: Ints
-    """[option]: Q."""
+    depths: Ints
+    """[option]: how far n lies below the top; rises."""
     seconds: Floats
     """[option]: T."""
-    top: Ints
-    """[option]: how far its run lies below the first one."""
-    ends: Ints
-    """[run]: the option behind its last one."""
-
-    def ladder(self, in_flight: int) -> Ladder:
-        """Ladder with so many in flight."""
-        needed = self.peak + (in_flight - 1) * self.saved
-        depths = np.minimum(needed, MOST_NEEDED, out=needed)
-        np.subtract(self.top, depths, out=depths)
-        np.maximum.accumulate(depths, out=depths)
-        return Ladder(options=self, depths=depths)
-
-    @property
-    def num_bytes(self) -> int:
-        """Room that all of it takes."""
-        arrays = self.saved, self.peak, self.seconds, self.top, self.ends
-        return sum(each.nbytes for each in arrays)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Ladder:
-    """Options of all runs with some micro-batches in flight."""
-
-    options: Quickest
-    depths: Ints
-    """[option]: how far n lies below the top; never falls."""
 
     def seconds_within(self, runs: Ints, room: Ints) -> Floats:
         """Of some runs, the least seconds of the options that have room, or infinity.
 
         There is one room for each of these runs.
         """
-        seconds = self.options.seconds
-        wanted = HEIGHT * runs - np.clip(room, -1, MOST_NEEDED - 1)
+        tops = HEIGHT * runs
+        wanted = tops - np.clip(room, -1, MOST_NEEDED - 1)
         places = np.searchsorted(self.depths, wanted)
-        found = seconds[np.minimum(places, len(seconds) - 1)]
-        return np.where(places < self.options.ends[runs], found, np.inf)
+        places = np.minimum(places, len(self.depths) - 1)
+        depths = self.depths[places]
+        is_there = (wanted <= depths) & (depths <= tops)
+        return np.where(is_there, self.seconds[places], np.inf)
+
+    @property
+    def num_bytes(self) -> int:
+        """Room that it takes."""
+        return self.depths.nbytes + self.seconds.nbytes
 
 
-def quickest_first(run: Ints, saved: Ints, peak: Ints, seconds: Floats) -> Quickest:
-    """Options in the order of their runs, of which `run` is the number."""
-    order = in_order(run, seconds)
-    return Quickest(
-        saved=saved[order],
-        peak=peak[order],
-        seconds=seconds[order],
-        top=HEIGHT * run,
-        ends=np.cumsum(np.bincount(run)),
-    )
+def ladder(run: Ints, needed: Ints, seconds: Floats) -> Ladder:
+    """Ladder of options that need so many bytes.
+
+    Options come in the order of their runs, of which `run` is the number, and those of
+    each run in the order of their seconds.
+    """
+    clipped = np.minimum(needed, MOST_NEEDED)
+    depths = np.maximum.accumulate(HEIGHT * run - clipped)
+    rises = np.append(True, depths[1:] > depths[:-1])
+    return Ladder(depths=depths[rises], seconds=seconds[rises])
 
 
 class Ladders:
     """Ladders of the options of a chain, by micro-batches in flight; a few are kept."""
 
-    def __init__(self, options: Quickest) -> None:
+    def __init__(self) -> None:
         """Begin with none."""
-        self._options = options
         self._kept: dict[int, Ladder] = {}
 
-    def once(self, in_flight: int) -> Ladder:
+    def once(self, in_flight: int, make: Callable[[], Ladder]) -> Ladder:
         """Ladder with so many in flight, made unless it is kept."""
         if in_flight not in self._kept:
             if len(self._kept) == MOST_KEPT:
                 self._kept.clear()
-            self._kept[in_flight] = self._options.ladder(in_flight)
+            self._kept[in_flight] = make()
         return self._kept[in_flight]
 
     @property
     def num_bytes(self) -> int:
         """Room that they take."""
-        kept = sum(each.depths.nbytes for each in self._kept.values())
-        return kept + self._options.num_bytes
+        return sum(each.num_bytes for each in self._kept.values())
