@@ -69,7 +69,7 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
-from plimsoll_planner.memory.ladders import Ladder, Ladders, ladder
+from plimsoll_planner.memory.ladders import Ladders, quickest_first
 from plimsoll_planner.memory.pareto import (
     groups_of,
     in_order,
@@ -178,33 +178,25 @@ class OptionArrays:
         return saved, peak, least_s
 
     @cached_property
-    def _quickest(self) -> NDArray[np.int32]:
-        """Places of the options by run, then by T."""
-        return in_order(self.run, self.seconds).astype(np.int32)
-
-    @cached_property
     def _ladders(self) -> Ladders:
         """Those that were asked for lately."""
-        return Ladders()
+        columns = self.saved, self.peak, self.seconds
+        return Ladders(quickest_first(self.run, *columns))
 
     def seconds_within(self, in_flight: int, runs: Ints, room: Ints) -> Floats:
         """Least T of some of `runs` with so many in flight within a room each.
 
         It is infinite where nothing fits.
         """
-
-        def make() -> Ladder:
-            order, needed = self._quickest, self.peak + (in_flight - 1) * self.saved
-            return ladder(self.run, needed[order], self.seconds[order])
-
-        return self._ladders.once(in_flight, make).seconds_within(runs, room)
+        return self._ladders.once(in_flight).seconds_within(runs, room)
 
     @property
     def num_bytes(self) -> int:
         """Room that all of it takes."""
         arrays = self.saved, self.peak, self.seconds, self.num_recomputed, self.node
         nodes = self.way.nbytes + self.behind.nbytes
-        return sum(each.nbytes for each in arrays) + nodes + self._ladders.num_bytes
+        ladders = self._ladders.num_bytes if "_ladders" in self.__dict__ else 0
+        return sum(each.nbytes for each in arrays) + nodes + ladders
 
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
         """Layers that recompute in one option of the run [first, end)."""

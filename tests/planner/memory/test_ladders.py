@@ -6,42 +6,39 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_planner.memory.ladders import MOST_NEEDED, ladder
+from plimsoll_planner.memory.ladders import MOST_NEEDED, quickest_first
 from tests.support.drawing import draws
 
 NEEDED = st.one_of(
     st.integers(0, 9), st.sampled_from([MOST_NEEDED - 1, MOST_NEEDED, 2**60])
 )
+SAVED = st.one_of(st.integers(0, 4), st.just(2**59))
 RUNS = st.lists(
-    st.lists(st.tuples(st.integers(0, 5), NEEDED), min_size=1, max_size=6),
+    st.lists(st.tuples(SAVED, NEEDED, st.integers(0, 5)), min_size=1, max_size=6),
     min_size=1,
     max_size=5,
 )
 ROOM = st.one_of(st.integers(-9, 9), st.sampled_from([-(2**60), MOST_NEEDED - 1]))
 
 
-def by_seconds(option: tuple[int, int]) -> int:
-    """Seconds of an option."""
-    return option[0]
-
-
 @settings(max_examples=draws(300))
 @given(RUNS, st.data())
 def test_a_ladder_finds_the_quickest_option_that_has_room(
-    runs: list[list[tuple[int, int]]], data: st.DataObject
+    runs: list[list[tuple[int, int, int]]], data: st.DataObject
 ) -> None:
-    """With equal seconds, with too little room and with room for all."""
+    """In any order of the options, with too little room and with room for all."""
     rooms = data.draw(st.lists(ROOM, min_size=len(runs), max_size=len(runs)))
     asked = sorted(data.draw(st.sets(st.sampled_from(range(len(runs))))))
+    in_flight = data.draw(st.integers(1, 3))
     run = np.repeat(np.arange(len(runs)), [len(options) for options in runs])
-    seconds, needed = np.array(
-        [option for options in runs for option in sorted(options, key=by_seconds)]
-    ).T
+    saved, peak, seconds = np.array([one for options in runs for one in options]).T
+    options = quickest_first(run, saved, peak, seconds.astype(np.float64))
     places = np.array(asked, dtype=np.int64)
-    found = ladder(run, needed, seconds.astype(np.float64)).seconds_within(
-        places, np.array(rooms)[places]
-    )
+    found = options.ladder(in_flight).seconds_within(places, np.array(rooms)[places])
     assert found.tolist() == [
-        min((s for s, n in runs[place] if n <= rooms[place]), default=np.inf)
+        min(
+            (t for s, q, t in runs[place] if q + (in_flight - 1) * s <= rooms[place]),
+            default=np.inf,
+        )
         for place in asked
     ]
