@@ -258,10 +258,8 @@ def build_options(
             parts += extended(on, layer, behind, num_nodes - len(behind.end))
         options = joined(parts)
         # [2] best
-        if at_any_speed:
-            places, by = least_memory(options), options.saved
-        else:
-            places, by = undominated(options, pruned), options.seconds
+        by: NDArray[Any] = options.saved if at_any_speed else options.seconds
+        places = least_memory(options) if at_any_speed else undominated(options, pruned)
         # [3] fewer
         length = on.ends - layer if spares else np.zeros_like(on.ends)
         ends = options.end[places]
