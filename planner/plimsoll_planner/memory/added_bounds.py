@@ -29,14 +29,13 @@ import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import (
     KEPT,
+    LARGEST_BYTES,
     RECOMPUTED,
     ChainBytes,
     Flags,
     Ints,
 )
-from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
-from plimsoll_planner.memory.stage_peaks import StageBytes
 
 NUM_PRICES = 8
 ROUNDING = 1e-9
@@ -75,12 +74,7 @@ def prices(spared: Ints, added_s: Floats) -> Floats:
 
 
 def least_added(
-    held: HeldBytes,
-    added_s: Floats,
-    stages: StageBytes,
-    flow: Flow,
-    capacity_bytes: int,
-    bounds: Ints,
+    held: HeldBytes, added_s: Floats, in_flight: int, room: Ints, bounds: Ints
 ) -> Floats:
     """[A, B]: lower bounds of what recomputing adds, infinite if nothing fits.
 
@@ -89,9 +83,8 @@ def least_added(
     Args:
         held: what layers hold.
         added_s: [L], seconds that recomputing adds.
-        stages: bytes of all runs as one stage.
-        flow: micro-batches.
-        capacity_bytes: of tensors.
+        in_flight: k.
+        room: [A, B], C - start; see `stage_peaks.room_of`.
         bounds: [A], layers that a stage may begin with; L comes last.
     """
     first, last = bounds[:-1, None], np.maximum(bounds - 1, 0)[None, :]
@@ -102,12 +95,12 @@ def least_added(
 
     # [1] excess
     is_run: Flags = bounds[None, :] > first
-    room = (capacity_bytes - stages.start(flow)) / flow.in_flight
+    of_each = room / in_flight
     kept = sums(held.kept)
-    excess = kept - room
+    excess = kept - of_each
     # [2] impossible
-    possible = is_run & (stages.optimizer_step(flow) <= capacity_bytes)
-    possible &= kept - sums(held.spared) <= room * (1 + ROUNDING) + 1
+    fits = kept - sums(held.spared) <= of_each * (1 + ROUNDING) + 1
+    possible = is_run & (room > -LARGEST_BYTES) & fits
     # [3] prices
     found = np.zeros(excess.shape)
     for price in prices(held.spared, added_s):

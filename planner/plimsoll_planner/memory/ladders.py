@@ -3,104 +3,134 @@
 In: options of all runs, micro-batches in flight, room of each run. Out: seconds of each
 run. Called by `stage_peaks.least_seconds` if options of many runs are to be searched.
 
-A step is a stretch of options of one run whose seconds T do not fall. With k in flight
-an option needs Q + (k - 1) S; let n be the least that it or one before it in its step
-needs, which never rises along a step. Let every step lie lower than the one before by
-more than n and room can be. Then n never rises over all options, and one search finds
-for each step the first option that has room, which is the quickest one of its step.
+Options of a run are put in the order of their seconds T, without those that one before
+them beats in S and Q. With k in flight an option
+needs Q + (k - 1) S; let n be the least that it or one before it in its run needs, which
+never rises along a run. Let every run lie lower than the one before by more than n and
+room can be. Then n never rises over all options, and one search finds for each run the
+first option that has room, which is its quickest one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.chain_bytes import Flags, Ints
+from plimsoll_planner.memory.pareto import in_order
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 
 Floats = NDArray[np.float64]
 MOST_NEEDED = LARGEST_DEVICE_BYTES + 1
 """Above every room."""
 HEIGHT = MOST_NEEDED + 2
-"""Of a step, above all from -1 to the most needed."""
+"""Of a run, above all from -1 to the most needed."""
 
 MOST_KEPT = 16
 """Ladders of the options of a chain."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Steps:
-    """Steps of the options of all runs."""
+class Quickest:
+    """Options of all runs that may be the quickest one; those in the order of T."""
 
+    run: Ints
+    """[option]: its run."""
+    saved: Ints
+    """[option]: S."""
+    peak: Ints
+    """[option]: Q."""
     seconds: Floats
-    """[option]"""
-    begins: Ints
-    """[step]: its first option; behind the last step, how many options there are."""
-    of_option: Ints
-    """[option]: its step."""
-    of_run: Ints
-    """[run]: its first step."""
+    """[option]: T."""
+
+    def at(self, places: Ints | Flags) -> Quickest:
+        """Some of the options."""
+        return Quickest(
+            run=self.run[places],
+            saved=self.saved[places],
+            peak=self.peak[places],
+            seconds=self.seconds[places],
+        )
+
+    def ladder(self, in_flight: int) -> Ladder:
+        """Ladder with so many in flight."""
+        needed = self.peak + (in_flight - 1) * self.saved
+        return Ladder(seconds=self.seconds, depths=depths(self.run, needed))
+
+    @property
+    def num_bytes(self) -> int:
+        """Room that all of it takes."""
+        arrays = self.run, self.saved, self.peak, self.seconds
+        return sum(each.nbytes for each in arrays)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Ladder:
-    """Options of all steps with some micro-batches in flight."""
+    """Options of all runs with some micro-batches in flight."""
 
-    steps: Steps
+    seconds: Floats
+    """[option]: T."""
     depths: Ints
     """[option]: how far n lies below the top; never falls."""
 
-    def seconds_within(self, room: Ints) -> Floats:
-        """[run]: least seconds of the options that have room, or infinity."""
-        steps = self.steps
-        ends, first = steps.begins[1:], steps.of_run
-        sizes = np.diff(np.append(first, len(ends)))
-        of_steps = np.repeat(np.clip(room, -1, MOST_NEEDED - 1), sizes)
-        wanted = HEIGHT * np.arange(len(ends)) - of_steps
+    def seconds_within(self, runs: Ints, room: Ints) -> Floats:
+        """Of some runs, the least seconds of the options that have room, or infinity.
+
+        There is one room for each of these runs.
+        """
+        tops = HEIGHT * runs
+        wanted = tops - np.clip(room, -1, MOST_NEEDED - 1)
         places = np.searchsorted(self.depths, wanted)
-        found = steps.seconds[np.minimum(places, len(steps.seconds) - 1)]
-        return np.minimum.reduceat(np.where(places < ends, found, np.inf), first)
+        places = np.minimum(places, len(self.depths) - 1)
+        found = self.depths[places]
+        is_there = (wanted <= found) & (found <= tops)
+        return np.where(is_there, self.seconds[places], np.inf)
 
 
-def steps_of(run: Ints, seconds: Floats) -> Steps:
-    """Steps of options in the order of their runs, of which `run` is the number."""
-    begins = np.ones(len(run), dtype=np.bool_)
-    begins[1:] = (run[1:] != run[:-1]) | (seconds[1:] < seconds[:-1])
-    starts = np.flatnonzero(begins)
-    return Steps(
-        seconds=seconds,
-        begins=np.append(starts, len(run)),
-        of_option=np.cumsum(begins) - 1,
-        of_run=np.unique(run[starts], return_index=True)[1],
-    )
+def depths(run: Ints, values: Ints) -> Ints:
+    """How far the least value so far of each run lies below the top of all runs."""
+    found = HEIGHT * run
+    found -= np.minimum(values, MOST_NEEDED)
+    return np.maximum.accumulate(found, out=found)
 
 
-def ladder(steps: Steps, needed: Ints) -> Ladder:
-    """Ladder of options that need so many bytes."""
-    clipped = np.minimum(needed, MOST_NEEDED)
-    depths = np.maximum.accumulate(HEIGHT * steps.of_option - clipped)
-    return Ladder(steps=steps, depths=depths)
+def quickest_first(run: Ints, saved: Ints, peak: Ints, seconds: Floats) -> Quickest:
+    """Options of runs, of which `run` is the number, without needless ones."""
+    every = Quickest(run=run, saved=saved, peak=peak, seconds=seconds)
+    ordered = every.at(in_order(run, seconds))
+    pairs = (ordered.peak, ordered.saved), (ordered.saved, ordered.peak)
+    beaten = [are_beaten(ordered.run, *pair) for pair in pairs]
+    return ordered.at(~np.any(beaten, axis=0))
+
+
+def are_beaten(run: Ints, values: Ints, others: Ints) -> Flags:
+    """Whether the first option of the least value so far is less in others, too."""
+    least = depths(run, values)
+    is_less = np.append(True, least[1:] > least[:-1])
+    holder = np.maximum.accumulate(np.where(is_less, np.arange(len(run)), 0))
+    return np.asarray(~is_less & (others[holder] <= others))
 
 
 class Ladders:
     """Ladders of the options of a chain, by micro-batches in flight; a few are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Quickest) -> None:
         """Begin with none."""
+        self._options = options
         self._kept: dict[int, Ladder] = {}
 
-    def once(self, in_flight: int, make: Callable[[], Ladder]) -> Ladder:
+    def once(self, in_flight: int) -> Ladder:
         """Ladder with so many in flight, made unless it is kept."""
         if in_flight not in self._kept:
             if len(self._kept) == MOST_KEPT:
                 self._kept.clear()
-            self._kept[in_flight] = make()
+            self._kept[in_flight] = self._options.ladder(in_flight)
         return self._kept[in_flight]
 
     @property
     def num_bytes(self) -> int:
         """Room that they take."""
-        return sum(each.depths.nbytes for each in self._kept.values())
+        kept = sum(each.depths.nbytes for each in self._kept.values())
+        return kept + self._options.num_bytes

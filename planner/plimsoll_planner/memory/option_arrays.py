@@ -69,8 +69,13 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
-from plimsoll_planner.memory.ladders import Ladder, Ladders, Steps, ladder, steps_of
-from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
+from plimsoll_planner.memory.ladders import Ladders, quickest_first
+from plimsoll_planner.memory.pareto import (
+    groups_of,
+    in_order,
+    stays_of_four,
+    stays_of_two,
+)
 from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
     Ground,
@@ -156,7 +161,7 @@ class OptionArrays:
         """[A, B]: least Q of any option; `LARGEST_BYTES` where there is none."""
         return self.least(self.peak, LARGEST_BYTES)
 
-    @cached_property
+    @property
     def run(self) -> Ints:
         """[option]: place of its run in `runs`."""
         return np.repeat(np.arange(len(self.runs[0])), self.count[self.runs])
@@ -173,29 +178,25 @@ class OptionArrays:
         return saved, peak, least_s
 
     @cached_property
-    def _steps(self) -> Steps:
-        """Steps of the options; see `ladders`."""
-        return steps_of(self.run, self.seconds)
-
-    @cached_property
     def _ladders(self) -> Ladders:
         """Those that were asked for lately."""
-        return Ladders()
+        columns = self.saved, self.peak, self.seconds
+        return Ladders(quickest_first(self.run, *columns))
 
-    def seconds_within(self, in_flight: int, room: Ints) -> Floats:
-        """[run]: least T with so many in flight within some room, or infinity."""
+    def seconds_within(self, in_flight: int, runs: Ints, room: Ints) -> Floats:
+        """Least T of some of `runs` with so many in flight within a room each.
 
-        def make() -> Ladder:
-            return ladder(self._steps, self.peak + (in_flight - 1) * self.saved)
-
-        return self._ladders.once(in_flight, make).seconds_within(room)
+        It is infinite where nothing fits.
+        """
+        return self._ladders.once(in_flight).seconds_within(runs, room)
 
     @property
     def num_bytes(self) -> int:
         """Room that all of it takes."""
         arrays = self.saved, self.peak, self.seconds, self.num_recomputed, self.node
         nodes = self.way.nbytes + self.behind.nbytes
-        return sum(each.nbytes for each in arrays) + nodes + self._ladders.num_bytes
+        ladders = self._ladders.num_bytes if "_ladders" in self.__dict__ else 0
+        return sum(each.nbytes for each in arrays) + nodes + ladders
 
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
         """Layers that recompute in one option of the run [first, end)."""
@@ -257,18 +258,18 @@ def build_options(
             parts += extended(on, layer, behind, num_nodes - len(behind.end))
         options = joined(parts)
         # [2] best
-        if at_any_speed:
-            options = least_memory(options)
-        else:
-            options = undominated(options, pruned)
+        by: NDArray[Any] = options.saved if at_any_speed else options.seconds
+        places = least_memory(options) if at_any_speed else undominated(options, pruned)
         # [3] fewer
         length = on.ends - layer if spares else np.zeros_like(on.ends)
-        crowded = crowded_options(options, pruned, limit, length)
+        ends = options.end[places]
+        crowded = crowded_options(options.group[places], ends, pruned, limit, length)
         if crowded.any():
             pruned = pruned.copy()
-            pruned[options.end[crowded]] = True
-            by = options.saved if at_any_speed else options.seconds
-            options = thinned(options, by, crowded, limit, merge=is_lower)
+            pruned[ends[crowded]] = True
+            options = thinned(options, places, by, crowded, limit, merge=is_lower)
+        else:
+            options = options.at(places)
         rows.append(Row(layer=layer, options=options, pruned=pruned))
         num_nodes += len(options.end)
     return gathered(rows, on)
@@ -285,51 +286,57 @@ class Row:
     """[B]"""
 
 
-def least_memory(options: Options) -> Options:
-    """Options that no other one beats in S and Q."""
+def least_memory(options: Options) -> Ints:
+    """Places of the options that no other one beats in S and Q, in order."""
+    order = in_order(options.group, options.saved, options.peak)
+    return order[stays_of_two(options.group[order], options.peak[order])]
+
+
+def undominated(options: Options, pruned: Flags) -> Ints:
+    """Places of the options that no other one beats, in order; of pruned runs all."""
     group = options.group
-    options = options.at(np.lexsort((options.peak, options.saved, group)))
-    return options.at(stays_of_two(options.group, options.peak))
+    keys = options.num_recomputed, options.saved, options.peak
+    order = in_order(group, options.seconds, *keys)
+    judged = np.flatnonzero(~pruned[options.end[order]])
+    mine = order[judged]
+    others = options.peak[mine], options.num_recomputed[mine]
+    stays = np.ones(len(order), dtype=np.bool_)
+    stays[judged] = stays_of_four(group[mine], options.saved[mine], others)
+    return order[stays]
 
 
-def undominated(options: Options, pruned: Flags) -> Options:
-    """Options that no other one beats; of pruned runs some more."""
-    group, seconds = options.group, options.seconds
-    order = np.lexsort((seconds, group))
-    sorted_s, of_group = seconds[order], group[order]
-    same = of_group[1:] == of_group[:-1]
-    if (same & (sorted_s[1:] == sorted_s[:-1])).any():
-        keys = options.peak, options.saved, options.num_recomputed, seconds
-        order = np.lexsort((*keys, group))
-    others = options.peak[order], options.num_recomputed[order]
-    judged = ~pruned[options.end[order]]
-    stays = stays_of_four(of_group, options.saved[order], others, judged)
-    return options.at(order[stays])
-
-
-def crowded_options(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
-    """Whether each option is of a group that has too many.
+def crowded_options(
+    group: Ints, end: Ints, pruned: Flags, most: int, length: Ints
+) -> Flags:
+    """Whether each option, in order, is of a group that has too many.
 
     Equal layers have an option for each number of them that recomputes, twice as many
     with another layer behind, so that many are allowed where nothing is pruned yet.
     """
-    starts, sizes = groups_of(options.group)
-    end = options.end[starts]
-    allowed = np.where(pruned[end], most, np.maximum(most, 2 * length[end] + 2))
+    starts, sizes = groups_of(group)
+    last = end[starts]
+    allowed = np.where(pruned[last], most, np.maximum(most, 2 * length[last] + 2))
     return np.repeat(sizes > allowed, sizes)
 
 
 def thinned(
-    options: Options, by: NDArray[Any], crowded: Flags, most: int, *, merge: bool
+    options: Options,
+    places: Ints,
+    by: NDArray[Any],
+    crowded: Flags,
+    most: int,
+    *,
+    merge: bool,
 ) -> Options:
-    """One option of each part of the crowded groups; see `pruning`."""
-    starts = part_starts(options.group, by, crowded, most)
+    """Of options in order, one of each part of the crowded groups; see `pruning`."""
+    starts = part_starts(options.group[places], by[places], crowded, most)
     if not merge:
-        return options.at(least_places(options.saved + options.peak, starts))
+        needed = (options.saved + options.peak)[places]
+        return options.at(places[least_places(needed, starts)])
     return replace(
-        options.at(starts),
+        options.at(places[starts]),
         **{
-            name: np.minimum.reduceat(getattr(options, name), starts)
+            name: np.minimum.reduceat(getattr(options, name)[places], starts)
             for name in ("saved", "peak", "num_recomputed")
         },
     )

@@ -25,6 +25,21 @@ def groups_of(group: Ints) -> tuple[Ints, Ints]:
     return starts, np.diff(np.append(starts, len(group)))
 
 
+def in_order(group: Ints, values: Numbers, *others: Ints) -> Ints:
+    """Places of options by group, by a first quantity, then by others.
+
+    Options come as a few lists that are in order. A stable sort merges those, if both
+    are one key; `lexsort` sorts from scratch, and is for equal keys alone.
+    """
+    key = np.empty(len(group), dtype=np.complex128)
+    key.real, key.imag = group, values
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    if others and (ordered[1:] == ordered[:-1]).any():
+        return np.lexsort((*reversed(others), values, group))
+    return order
+
+
 def stays_of_two(group: Ints, second: Ints) -> Flags:
     """Whether options stay, in the order of a first quantity: the second must fall."""
     starts, lengths = groups_of(group)
@@ -36,9 +51,7 @@ def stays_of_two(group: Ints, second: Ints) -> Flags:
     return np.asarray(second < least[row, place])
 
 
-def stays_of_four(
-    group: Ints, saved: Ints, others: tuple[Ints, Ints], doubtful: Flags
-) -> Flags:
+def stays_of_four(group: Ints, saved: Ints, others: tuple[Ints, Ints]) -> Flags:
     """Judge options in the order of seconds.
 
     If the saved bytes fall from option to option nothing is beaten, which is the usual
@@ -49,13 +62,12 @@ def stays_of_four(
         group: of each option, ascending.
         saved: one quantity beside the seconds.
         others: two more.
-        doubtful: options of groups that are judged; all others stay.
     """
     stays = np.ones(len(group), dtype=np.bool_)
     starts, lengths = groups_of(group)
     rises = np.zeros(len(group), dtype=np.bool_)
     rises[1:] = (saved[1:] >= saved[:-1]) & (group[1:] == group[:-1])
-    judged = np.flatnonzero(np.logical_or.reduceat(rises, starts) & doubtful[starts])
+    judged = np.flatnonzero(np.logical_or.reduceat(rises, starts))
     judged = judged[np.argsort(lengths[judged], kind="stable")]
     while len(judged):
         most = max(MOST_COMPARED // int(lengths[judged[0]]) ** 2, 1)

@@ -71,14 +71,15 @@ class Options:
 
     def at(self, places: Ints | Flags) -> Options:
         """Some of the options."""
-        return Options(
-            **{field.name: getattr(self, field.name)[places] for field in fields(self)}
-        )
+        return Options(**{name: getattr(self, name)[places] for name in COLUMNS})
 
     @property
     def group(self) -> Ints:
         """Run and first way: only options of one group are compared."""
         return len(WAYS) * self.end + self.first
+
+
+COLUMNS = tuple(field.name for field in fields(Options))
 
 
 def ground(
@@ -174,8 +175,8 @@ def joined(parts: list[Options]) -> Options:
     """Options of all parts."""
     return Options(
         **{
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(Options)
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in COLUMNS
         }
     )
 

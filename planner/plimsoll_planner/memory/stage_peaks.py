@@ -191,10 +191,12 @@ class StageBytes:
 
     def optimizer_step(self, flow: Flow, runs: Runs = EVERY) -> Ints:
         """[A, B]: peak of the optimizer step."""
-        first, end = runs
+        held = self.state_of(flow, runs) + self.optimizer_transient[runs]
         standing = self.holdings.standing(flow.in_flight, flow.num_micro_batches)
-        buffers = standing * (self.received[first][:, None] + self.sent[end])
-        return self.state_of(flow, runs) + buffers + self.optimizer_transient[runs]
+        if standing:
+            first, end = runs
+            held += standing * (self.received[first][:, None] + self.sent[end])
+        return held
 
 
 def stage_bytes(
@@ -232,27 +234,31 @@ def least_peaks(stages: StageBytes, options: OptionArrays, flow: Flow) -> Ints:
     return np.asarray(np.maximum(peaks, stages.optimizer_step(flow)))
 
 
-def least_seconds(
-    stages: StageBytes, options: OptionArrays, flow: Flow, capacity_bytes: int
-) -> Floats:
-    """[A, B]: least added seconds of an option within the capacity, or infinity.
+def room_of(stages: StageBytes, flow: Flow, capacity_bytes: int) -> Ints:
+    """[A, B]: room for k - 1 micro-batches' S and the peak Q within a capacity.
+
+    There is none where the optimizer step does not fit.
+    """
+    fits = stages.optimizer_step(flow) <= capacity_bytes
+    return np.where(fits, capacity_bytes - stages.start(flow), -LARGEST_BYTES)
+
+
+def least_seconds(options: OptionArrays, in_flight: int, room: Ints) -> Floats:
+    """[A, B]: least added seconds of an option that has room, or infinity.
 
     Most runs need no search: what recomputes least fits already, or even the least of
     both terms does not.
     """
-    room = capacity_bytes - stages.start(flow)
-    fits = stages.optimizer_step(flow) <= capacity_bytes
-    more = flow.in_flight - 1
+    more = in_flight - 1
     saved, peak, seconds = options.fastest
-    easy = fits & (peak + more * saved <= room)
+    easy = peak + more * saved <= room
     found = np.where(easy, seconds, np.inf)
-    hard = fits & ~easy & (options.least_peak + more * options.least_saved <= room)
+    hard = ~easy & (options.least_peak + more * options.least_saved <= room)
     runs = np.nonzero(hard)
     num_hard = int(options.count[runs].sum())
     if num_hard > MOST_SEARCHED * len(options.seconds):
-        every = np.full(room.shape, np.inf)
-        every[options.runs] = options.seconds_within(flow.in_flight, room[options.runs])
-        found[hard] = every[hard]
+        places = np.flatnonzero(hard[options.runs])
+        found[runs] = options.seconds_within(in_flight, places, room[runs])
     elif num_hard:
         places, run, begins = options.of_runs(runs)
         needed = options.peak[places] + more * options.saved[places]

@@ -33,10 +33,9 @@ from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import TupleContext, least_of
 from plimsoll_planner.techniques import falls_with_replicas
-from plimsoll_planner.techniques.technique import StageChoice
 
-AddedSeconds = Callable[[Candidate, Numbers, int, StageChoice, Flow], Floats]
-"""Least seconds [A, B] that recomputing adds within a capacity."""
+AddedSeconds = Callable[[Candidate, Numbers, int, Flow], Floats]
+"""Least seconds [A, B] that recomputing adds within a capacity, of all choices."""
 WIDTH = 1.25
 """The most in flight of a group over the fewest."""
 ROUNDING = 1e-12
@@ -115,11 +114,7 @@ class Periods:
                 data_degree=alone.mesh.data,
             )
             capacity = context.capacity(alone, Bound.UPPER)
-            asked = alone, numbers, capacity
-            added = least_of(
-                self._added_seconds(*asked, choice, choice.flow(flow))
-                for choice in context.choices(alone)
-            )
+            added = self._added_seconds(alone, numbers, capacity, flow)
             costs, b = context.costs(alone), alone.micro_batch
             runs = costs.runs(alone.offer, Bound.EXPECTED, b)
             load = runs.forward + runs.backward

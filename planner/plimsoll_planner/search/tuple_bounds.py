@@ -14,19 +14,18 @@ from functools import partial
 
 import numpy as np
 
-from plimsoll_planner.memory.added_bounds import least_added
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
-from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
-from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds
+from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.added_by_recomputing import AddedByRecomputing
 from plimsoll_planner.search.choice_bounds import AddedSeconds, ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.periods import Periods
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
+from plimsoll_planner.search.tuple_context import CutsOf, least_of
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import (
     EndSeconds,
@@ -43,11 +42,9 @@ Steps = Callable[[ChoiceBounds, int, AddedSeconds, Floats], Floats]
 HALF = 0.5
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
-MOST_SECONDS_BYTES = 2**28
-"""Matrices of added seconds that are kept."""
 
 
-class TupleBounds(TupleContext):
+class TupleBounds(AddedByRecomputing):
     """Bounds of single tuples; keeps what several of them share."""
 
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
@@ -56,9 +53,8 @@ class TupleBounds(TupleContext):
         self.family_bounds = FamilyBounds(self)
         self._least_peaks: dict[tuple[object, ...], list[int]] = {}
         self._stage_peaks: dict[tuple[object, ...], Ints] = {}
-        self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
-        self.periods = Periods(self, self.added_seconds)
+        self.periods = Periods(self, self.added_by_any)
         self.quick_periods = Periods(self, self.least_added)
 
     # Memory at any speed.
@@ -219,50 +215,6 @@ class TupleBounds(TupleContext):
             return candidate.schedule.stage_bound(runs, stage, *shape, in_flight)
 
         return ChoiceBounds(runs=runs, caps=caps, bound=bound)
-
-    def added_seconds(
-        self,
-        candidate: Candidate,
-        bounds: Numbers,
-        capacity_bytes: int,
-        choice: StageChoice,
-        flow: Flow,
-    ) -> Floats:
-        """[A, B]: least seconds that recomputing adds within a capacity."""
-        b, costs = candidate.micro_batch, self.costs(candidate)
-        of_seconds = costs.variant, costs.clock(candidate.offer)
-        share = self.host_share(candidate) if choice.uses_host else 0
-        key = (*of_seconds, bounds, capacity_bytes, choice, flow, share)
-        if key not in self._least_s:
-            found = least_seconds(
-                self.stage_bytes(candidate, bounds.bytes, choice),
-                costs.options(candidate.offer, *bounds, b, choice.at_work),
-                flow,
-                capacity_bytes,
-            )
-            if len(self._least_s) * found.nbytes > MOST_SECONDS_BYTES:
-                self._least_s.clear()
-            self._least_s[key] = found
-        return self._least_s[key]
-
-    def least_added(
-        self,
-        candidate: Candidate,
-        bounds: Numbers,
-        capacity_bytes: int,
-        choice: StageChoice,
-        flow: Flow,
-    ) -> Floats:
-        """[A, B]: `added_seconds` or less, at next to no cost; see `added_bounds`."""
-        b, costs = candidate.micro_batch, self.costs(candidate)
-        return least_added(
-            costs.held(bounds.bytes, b),
-            costs.seconds(candidate.offer, bounds.seconds, b).recompute,
-            self.stage_bytes(candidate, bounds.bytes, choice),
-            flow,
-            capacity_bytes,
-            np.append(costs.starts, len(self.problem.profile.layers.name)),
-        )
 
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int

@@ -21,7 +21,12 @@ from plimsoll_planner.memory.chain_bytes import (
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
-from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds, stage_bytes
+from plimsoll_planner.memory.stage_peaks import (
+    least_peaks,
+    least_seconds,
+    room_of,
+    stage_bytes,
+)
 from plimsoll_planner.records.engine import EngineHoldings
 from plimsoll_planner.records.model_profile import ModelProfile
 from tests.planner.memory.test_option_arrays import HOLDINGS, flows
@@ -51,9 +56,9 @@ def test_no_bound_is_above_the_exact_seconds(
     starts = np.arange(chain.num_layers + 1)
     held = held_bytes(chain)
     for capacity in np.unique(least[least < LARGEST_BYTES]).tolist():
-        asked = stages, flow, capacity
+        asked = flow.in_flight, room_of(stages, flow, capacity)
         bound = least_added(held, added, *asked, starts)
-        exact = least_seconds(stages, options, flow, capacity)
+        exact = least_seconds(options, *asked)
         assert (bound <= exact).all()
 
 
@@ -72,8 +77,9 @@ def test_equal_layers_pay_for_each_byte_that_is_too_much() -> None:
         stage_bytes(chain, holdings),
         Flow(in_flight=3, num_micro_batches=3, micro_batch=1, data_degree=1),
     )
+    room = room_of(stages, flow, 400)
     found = least_added(
-        held_bytes(chain), np.full(10, 2.0), stages, flow, 400, np.arange(11)
+        held_bytes(chain), np.full(10, 2.0), flow.in_flight, room, np.arange(11)
     )
     assert np.isclose(found[0, 10], 140 / 3 * 2 / 20)
     assert found[0, 5] == 0

@@ -26,6 +26,7 @@ from plimsoll_planner.memory.stage_peaks import (
     least_seconds,
     option_peaks,
     peaks_of_run,
+    room_of,
     stage_bytes,
 )
 from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers
@@ -161,8 +162,10 @@ def check_against_formula(
             for again, found in by_choice.items()
             if found <= capacity
         )
-        assert least_seconds(stages, options, flow, capacity)[run] == quickest
-        assert least_seconds(stages, options, flow, least - 1)[run] == np.inf
+        k, enough = flow.in_flight, room_of(stages, flow, capacity)
+        assert least_seconds(options, k, enough)[run] == quickest
+        lacking = room_of(stages, flow, least - 1)
+        assert least_seconds(options, k, lacking)[run] == np.inf
 
 
 @settings(max_examples=draws(300))

@@ -20,6 +20,7 @@ from plimsoll_planner.memory.stage_peaks import (
     least_peaks,
     least_seconds,
     peaks_of_run,
+    room_of,
     stage_bytes,
 )
 from tests.support.chains import LAYERS, Activation, Layer, chain_profile, full_flow
@@ -55,11 +56,12 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
     assert (least_peaks(stages, dropped, flow) >= peaks).all()
     assert (least_peaks(stages, joint, flow) == peaks).all()
     capacity = int(peaks[0, len(layers)]) + slack
-    quickest = least_seconds(stages, exact, flow, capacity)
-    assert (least_seconds(stages, merged, flow, capacity) <= quickest).all()
-    seconds = least_seconds(stages, dropped, flow, capacity)
+    asked = in_flight, room_of(stages, flow, capacity)
+    quickest = least_seconds(exact, *asked)
+    assert (least_seconds(merged, *asked) <= quickest).all()
+    seconds = least_seconds(dropped, *asked)
     assert (seconds >= quickest).all()
-    with_least = least_seconds(stages, joint, flow, capacity)
+    with_least = least_seconds(joint, *asked)
     assert ((quickest <= with_least) & (with_least <= seconds)).all()
     for run in itertools.combinations(range(len(layers) + 1), 2):
         found = peaks_of_run(stages, joint, flow, *run)

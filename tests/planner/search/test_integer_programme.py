@@ -15,7 +15,12 @@ from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
-from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds, stage_bytes
+from plimsoll_planner.memory.stage_peaks import (
+    least_peaks,
+    least_seconds,
+    room_of,
+    stage_bytes,
+)
 from plimsoll_planner.search.partition import least_suffix_peaks
 from tests.support.chains import (
     SMALL,
@@ -154,7 +159,8 @@ def test_least_recomputing_is_the_optimum_over_choices(
     added = np.array([layer.recompute_s for layer in layers])
     flow = full_flow(in_flight)
     options = build_options(chain, HELD, added)
-    found = least_seconds(stage_bytes(chain, HELD), options, flow, capacity)
+    room = room_of(stage_bytes(chain, HELD), flow, capacity)
+    found = least_seconds(options, in_flight, room)
     best = least_seconds_by_choice(chain, flow, capacity, list(added))
     mine = float(found[0, len(layers)])
     if best is None:
