@@ -7,6 +7,8 @@ another of its group when it is nowhere larger; of equal ones the first stays.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,20 +57,58 @@ def stays_of_four(group: Ints, saved: Ints, others: tuple[Ints, Ints]) -> Flags:
     """Judge options in the order of seconds.
 
     If the saved bytes fall from option to option nothing is beaten, which is the usual
-    case: one more layer recomputes, and less is saved. Other groups are compared pair
-    by pair.
+    case: one more layer recomputes, and less is saved. In other groups those go that
+    the least one so far beats, by each quantity; the rest is compared pair by pair.
 
     Args:
         group: of each option, ascending.
         saved: one quantity beside the seconds.
         others: two more.
     """
-    stays = np.ones(len(group), dtype=np.bool_)
     starts, lengths = groups_of(group)
     rises = np.zeros(len(group), dtype=np.bool_)
     rises[1:] = (saved[1:] >= saved[:-1]) & (group[1:] == group[:-1])
-    judged = np.flatnonzero(np.logical_or.reduceat(rises, starts))
-    judged = judged[np.argsort(lengths[judged], kind="stable")]
+    judged = np.repeat(np.logical_or.reduceat(rises, starts), lengths)
+    places = np.flatnonzero(judged)
+    columns = [column[places] for column in (saved, *others)]
+    left = ~beaten_by_least(group[places], columns)
+    stays = ~judged
+    places = places[left]
+    stays[places] = stays_of_pairs(group[places], [one[left] for one in columns])
+    return stays
+
+
+def beaten_by_least(group: Ints, columns: Sequence[Ints]) -> Flags:
+    """Whether options are beaten by the first one before them with the least of a row.
+
+    Args:
+        group: of each option, ascending; in the order of seconds.
+        columns: the other quantities.
+    """
+    own, found = np.arange(len(group)), np.zeros(len(group), dtype=np.bool_)
+    for column in columns:
+        if not len(group):
+            break
+        # Each group lies above the one before it by more than values differ.
+        height = int(column.max()) + 1
+        if height * (int(group[-1]) + 1) > LARGEST_BYTES:
+            continue  # as no bytes of devices are
+        depth = np.maximum.accumulate(group * height - column)
+        is_less = np.append(True, depth[1:] > depth[:-1])
+        least = np.maximum.accumulate(np.where(is_less, own, 0))
+        beats = [one[least] <= one for one in columns]
+        found |= (least != own) & np.all(beats, axis=0)
+    return found
+
+
+def stays_of_pairs(group: Ints, columns: Sequence[Ints]) -> Flags:
+    """Whether options stay, each compared with all before it in its group."""
+    stays = np.ones(len(group), dtype=np.bool_)
+    if not len(group):
+        return stays
+    starts, lengths = groups_of(group)
+    judged = np.argsort(lengths, kind="stable")
+    judged = judged[lengths[judged] > 1]
     while len(judged):
         most = max(MOST_COMPARED // int(lengths[judged[0]]) ** 2, 1)
         piece, judged = judged[:most], judged[most:]
@@ -77,7 +117,7 @@ def stays_of_four(group: Ints, saved: Ints, others: tuple[Ints, Ints]) -> Flags:
         used = np.arange(width) < lengths[piece][:, None]
         places = np.where(used, places, starts[piece][:, None])
         beaten = np.tri(width, k=-1, dtype=np.bool_) & used[:, None, :]
-        for column in (saved, *others):
+        for column in columns:
             values = column[places]
             beaten &= values[:, None, :] <= values[:, :, None]
         stays[places[used]] = ~np.any(beaten, axis=2)[used]
