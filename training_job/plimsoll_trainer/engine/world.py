@@ -74,6 +74,8 @@ def join_world(
     num_parts: int = 1,
 ) -> World:
     """Build the groups; every rank calls this, after `init_process_group`."""
+    if num_parts > 1 and dist.get_backend() == "gloo":
+        let_messages_go()
     place, part = divmod(dist.get_rank(), num_parts)
     stage, replica = divmod(place, num_replicas)
     ranks = range(num_stages * num_replicas * num_parts)
@@ -93,8 +95,6 @@ def join_world(
         tensor_mesh = DeviceMesh.from_group(
             group, device.type, mesh_dim_names=("tensor",)
         )
-        if dist.get_backend(group) == "gloo":
-            let_messages_go()
     return World(
         stage=stage,
         replica=replica,
@@ -111,11 +111,12 @@ def join_world(
 
 
 def let_messages_go() -> None:
-    """Let threads of gloo finish with a message before this thread goes on.
+    """Let threads of gloo finish with a message before the rank goes on.
 
-    They wake it first and let go of the message's memory then; on a busy machine this
-    thread took their core in between, and the rank held more than it needs (decision
-    28). A thread for batches takes nobody's core.
+    They wake its thread first and let go of the message's memory then; on a busy
+    machine that thread, or another one, took their core in between, and the rank held
+    more than it needs (decision 28). Threads for batches take nobody's core; those of
+    the groups that are made next are such as well.
     """
     with suppress(OSError):  # where a sandbox forbids it, the upper bound has room
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
