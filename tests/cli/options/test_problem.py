@@ -83,7 +83,7 @@ def test_profiles_that_cannot_be_planned_are_one_line(
         (
             ["--gpus", "4", "--pipeline", "3"],
             BAD,
-            "--gpus: got 4, allowed is a multiple of stages times replicas",
+            "--gpus: got 4, allowed is a multiple of 3, stages times replicas",
         ),
         (
             ["--cuts", "0,4", "--pipeline", "3"],

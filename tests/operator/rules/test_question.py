@@ -154,7 +154,7 @@ def test_a_status_says_what_is_paid_for_where_whole_nodes_are_counted() -> None:
         ),
         (
             {"override": {"gpus": 4, "pipeline": 3}},
-            "spec.override.gpus: got 4, allowed is a multiple of stages",
+            "spec.override.gpus: got 4, allowed is a multiple of 3, stages",
         ),
         (
             {"override": {"gpus": 2}, "search": {"maxGPUs": 1}},
