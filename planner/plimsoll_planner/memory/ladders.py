@@ -3,12 +3,12 @@
 In: options of all runs, micro-batches in flight, room of each run. Out: seconds of each
 run. Called by `stage_peaks.least_seconds` if options of many runs are to be searched.
 
-Options of a run are put in the order of their seconds T, without those that one before
-them beats in S and Q. With k in flight an option
-needs Q + (k - 1) S; let n be the least that it or one before it in its run needs, which
-never rises along a run. Let every run lie lower than the one before by more than n and
-room can be. Then n never rises over all options, and one search finds for each run the
-first option that has room, which is its quickest one.
+Options of a run are put in the order of their seconds T, without those that one
+before them beats in S and Q. With k in flight an option needs Q + (k - 1) S; let n be
+the least that it or one before it in its run needs, which never rises along a run.
+Let every run lie lower than the one before by more than n and room can be. Then n
+never rises over all options, and one search finds for each run the first option that
+has room, which is its quickest one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import Flags, Ints
-from plimsoll_planner.memory.pareto import in_order
+from plimsoll_planner.memory.pareto import beaten_by_least, in_order
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 
 Floats = NDArray[np.float64]
@@ -100,17 +100,7 @@ def quickest_first(run: Ints, saved: Ints, peak: Ints, seconds: Floats) -> Quick
     """Options of runs, of which `run` is the number, without needless ones."""
     every = Quickest(run=run, saved=saved, peak=peak, seconds=seconds)
     ordered = every.at(in_order(run, seconds))
-    pairs = (ordered.peak, ordered.saved), (ordered.saved, ordered.peak)
-    beaten = [are_beaten(ordered.run, *pair) for pair in pairs]
-    return ordered.at(~np.any(beaten, axis=0))
-
-
-def are_beaten(run: Ints, values: Ints, others: Ints) -> Flags:
-    """Whether the first option of the least value so far is less in others, too."""
-    least = depths(run, values)
-    is_less = np.append(True, least[1:] > least[:-1])
-    holder = np.maximum.accumulate(np.where(is_less, np.arange(len(run)), 0))
-    return np.asarray(~is_less & (others[holder] <= others))
+    return ordered.at(~beaten_by_least(ordered.run, (ordered.peak, ordered.saved)))
 
 
 class Ladders:

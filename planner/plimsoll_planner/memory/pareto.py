@@ -79,7 +79,7 @@ def stays_of_four(group: Ints, saved: Ints, others: tuple[Ints, Ints]) -> Flags:
 
 
 def beaten_by_least(group: Ints, columns: Sequence[Ints]) -> Flags:
-    """Whether options are beaten by the first one before them with the least of a row.
+    """Whether options are beaten by the first before them with the least of a column.
 
     Args:
         group: of each option, ascending; in the order of seconds.
