@@ -11,7 +11,7 @@ from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.engine import EngineTraits, OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import ModelProfile, Sequences
 
-NOBODY_SPLITS = (
+NOBODY_SPLITS_SEQUENCES = (
     "no layer has a `parallelize_sequence`; docs/workload.md has one to copy"
 )
 """Why sequences of split layers are whole, if nothing else is known of them."""
@@ -105,7 +105,7 @@ def whys_not_split(profile: ModelProfile, degree: int | None) -> list[str]:
     of_sequences = [one for one in asked if one.sequence_parallel]
     split = {one for one in profile.tensor_degrees if one > 1 and degree in {None, one}}
     if split and not of_sequences:
-        return [NOBODY_SPLITS]
+        return [NOBODY_SPLITS_SEQUENCES]
     return list(dict.fromkeys(one.why for one in of_sequences or asked))
 
 
