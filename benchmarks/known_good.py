@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.progress import track
@@ -130,6 +130,20 @@ ALONE = {
 }
 """Limits of pipelines, replicas, recompute and divided optimizer state alone."""
 ALL_ON_DEVICE = {"optimizer_homes": (OptimizerHome.DEVICE,)}
+AT_32K = Case(
+    name="70B at 32k tokens, batch 32",
+    entrypoint="llama_70b",
+    sequence_length=32768,
+    batch=32,
+    max_gpus=48,
+    known={**SPLIT, **ON_DEVICE, "num_stages": 3, "data_degree": 1},
+    known_gpus=24,
+    limits=ALL_ON_DEVICE,
+    why="One boundary of a sample is 0.5 GiB, and a block keeps 8 times that or "
+    "computes 5 GiB again. So the first of 21 stages holds three samples, the last "
+    "one, and they wait for each other: seven times as long a step as ours. Split "
+    "sequences leave a fourth or an eighth of each.",
+)
 CASES = (
     Case(
         name="70B at 4k tokens, batch 64",
@@ -165,29 +179,11 @@ CASES = (
         "GiB, 33 for each of 8 GPUs if they are divided. Replicas of a pipeline have "
         "all of their stage's.",
     ),
-    Case(
-        name="70B at 32k tokens, batch 32",
-        entrypoint="llama_70b",
-        sequence_length=32768,
-        batch=32,
-        max_gpus=48,
-        known={**SPLIT, **ON_DEVICE, "num_stages": 3, "data_degree": 1},
-        known_gpus=24,
-        limits=ALL_ON_DEVICE,
-        why="One boundary of a sample is 0.5 GiB, and a block keeps 8 times that or "
-        "computes 5 GiB again. So the first of 21 stages holds three samples, the last "
-        "one, and they wait for each other: seven times as long a step as ours. Split "
-        "sequences leave a fourth or an eighth of each.",
-    ),
-    Case(
+    AT_32K,
+    replace(
+        AT_32K,
         name="70B at 32k tokens, batch 64",
-        entrypoint="llama_70b",
-        sequence_length=32768,
         batch=64,
-        max_gpus=48,
-        known={**SPLIT, **ON_DEVICE, "num_stages": 3, "data_degree": 1},
-        known_gpus=24,
-        limits=ALL_ON_DEVICE,
         why="Twice the micro-batches take turns in the same memory: peaks are those of "
         "batch 32, and steps take nearly twice as long.",
     ),
