@@ -27,6 +27,7 @@ from plimsoll_operator.kube.api import (
     Object,
     open_api,
 )
+from plimsoll_operator.objects.pods import is_true
 from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.exit_codes import ExitCode
 from tests.lab import event_loops
@@ -209,7 +210,7 @@ def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
         assert process.queue.due_since_s is None
         gang = JOBS, home.namespace, f"{PLAN}-train-1"
         job = await home.api.get(*gang)
-        while job is not None and not job["status"].get("succeeded"):
+        while job is not None and not is_true(job, "Complete"):
             home.kubelets.jobs[job["metadata"]["uid"]] = ExitCode.DONE
             await asyncio.sleep(POLL_S)
             job = await home.api.get(*gang)
