@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -43,6 +43,10 @@ class Work:
     latencies: int = 0
     """That each waits for, one after the other."""
     largest_message_bytes: int = 0
+
+
+SUMS = ("flop", "traffic_bytes", "uncounted_flop", "sent_bytes", "latencies")
+"""Fields of work that add up."""
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -121,17 +125,50 @@ def ring_of(num_bytes: int, rounds: int) -> tuple[int, int]:
     return rounds * -(-num_bytes * (size - 1) // size), rounds * (size - 1)
 
 
+class WorkCounter:
+    """Counts what is done within it."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._flops = FlopsHere(display=False, custom_mapping=formulas())
+        self._traffic = Traffic(self._flops.flop_registry)
+        self._repeated = dict.fromkeys(SUMS, 0.0)
+
+    def __enter__(self) -> Self:
+        """Count from now on."""
+        self._traffic.__enter__()  # type: ignore[no-untyped-call]
+        self._flops.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Count no more."""
+        self._flops.__exit__(*error)  # type: ignore[no-untyped-call]
+        self._traffic.__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def repeat(self, since: Work, times: int) -> None:
+        """Count all since then so many times more."""
+        now = self.work
+        for name in SUMS:
+            done = getattr(now, name) - getattr(since, name)
+            self._repeated[name] += times * done
+
+    @property
+    def work(self) -> Work:
+        """Work so far."""
+        traffic, more = self._traffic, self._repeated
+        return Work(
+            flop=self._flops.get_total_flops() + more["flop"],
+            traffic_bytes=traffic.traffic_bytes + more["traffic_bytes"],
+            uncounted_flop=traffic.uncounted_flop + more["uncounted_flop"],
+            uncounted=frozenset(traffic.uncounted),
+            sent_bytes=int(traffic.sent_bytes + more["sent_bytes"]),
+            latencies=int(traffic.latencies + more["latencies"]),
+            largest_message_bytes=traffic.largest_message_bytes,
+        )
+
+
 def count_work(run: Callable[[], object]) -> Work:
     """Run something once and count what it does."""
-    flops = FlopsHere(display=False, custom_mapping=formulas())
-    with Traffic(flops.flop_registry) as traffic, flops:
+    with WorkCounter() as counter:
         run()
-    return Work(
-        flop=float(flops.get_total_flops()),
-        traffic_bytes=float(traffic.traffic_bytes),
-        uncounted_flop=traffic.uncounted_flop,
-        uncounted=frozenset(traffic.uncounted),
-        sent_bytes=traffic.sent_bytes,
-        latencies=traffic.latencies,
-        largest_message_bytes=traffic.largest_message_bytes,
-    )
+    return counter.work

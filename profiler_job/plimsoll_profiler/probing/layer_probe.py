@@ -28,9 +28,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from plimsoll_profiler.counting.meters import Bench
+from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.stage import passed_on, run_last, run_layer, run_once
+from plimsoll_trainer.engine.token_pieces import Places, all_places
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Loss, SumAndCount
 
@@ -93,22 +95,28 @@ def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forwa
 
 
 def loss_of(
-    layer: nn.Module, case: LayerCase, device: torch.device
+    layer: nn.Module, case: LayerCase, device: torch.device, places: Places
 ) -> Callable[[Tensor, Tensor], SumAndCount] | None:
     """The pass that ends the chain; None where another layer follows."""
     if case.loss is None:
         return None
     run: Forward = partial(run_layer, layer, device, 0)
-    return partial(run_last, run, case.loss, recomputed=case.recomputed)
+    return partial(run_last, run, case.loss, recomputed=case.recomputed, places=places)
 
 
 class MicroBatch:
     """One micro-batch in a layer, made anew for each forward and backward pass."""
 
-    def __init__(self, layer: nn.Module, case: LayerCase, device: torch.device) -> None:
+    def __init__(
+        self,
+        layer: nn.Module,
+        case: LayerCase,
+        device: torch.device,
+        places: Places = all_places,
+    ) -> None:
         """Make what enters the layer; nothing is computed yet."""
         self._run = forward_of(layer, case, device)
-        self._loss = loss_of(layer, case, device)
+        self._loss = loss_of(layer, case, device, places)
         self._is_inside = case.is_inside
         self._device = device
         targets = case.targets
@@ -186,7 +194,8 @@ def probe_one(
 
     Both transients of backward are those of its one pass.
     """
-    meter, run = bench.meter, MicroBatch(layer, case, bench.device)
+    places = all_places if bench.is_real else FewPieces()
+    meter, run = bench.meter, MicroBatch(layer, case, bench.device, places)
     held = run.x if holds_input else None
     start_bytes = meter.current_bytes
     meter.reset_peak()

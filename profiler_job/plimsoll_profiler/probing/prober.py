@@ -35,10 +35,11 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
-from plimsoll_profiler.counting.work_counter import Work, count_work
+from plimsoll_profiler.counting.work_counter import Work, WorkCounter
 from plimsoll_profiler.probing.batch_statistics import batch_statistics, mixes_tokens
 from plimsoll_profiler.probing.cases import cases_of
 from plimsoll_profiler.probing.divided_state import Divider
+from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_probe import (
     LayerCase,
@@ -369,11 +370,17 @@ def probe_passes(
 
 def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
     """Work of forward and backward."""
-    run = MicroBatch(layer, where, bench.device)
-    forward = count_work(run.forward)
+    few = FewPieces()
+    run = MicroBatch(layer, where, bench.device, few)
+    with few.counter as counter:
+        run.forward()
+    forward = counter.work
     run.release_output()
     run.turn()
-    return forward, count_work(run.backward)
+    few.counter = WorkCounter()
+    with few.counter as counter:
+        run.backward()
+    return forward, counter.work
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from plimsoll_trainer.engine.split_tensors import (
     parameters_here,
 )
 from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
-from plimsoll_trainer.engine.token_pieces import loss_in_pieces
+from plimsoll_trainer.engine.token_pieces import Places, all_places, loss_in_pieces
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
 from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, TokenLoss, Workload
@@ -207,13 +207,14 @@ def run_last(
     targets: Tensor,
     *,
     recomputed: bool,
+    places: Places = all_places,
 ) -> SumAndCount:
     """Loss behind the last layer and what it counts; in pieces if it may be.
 
     Only where the layer recomputes: each piece is computed twice.
     """
     if recomputed and isinstance(loss, TokenLoss):
-        return loss_in_pieces(run, loss, x, targets)
+        return loss_in_pieces(run, loss, x, targets, places)
     return loss_alone(loss, run_once(run, x, recomputed=recomputed), targets)
 
 

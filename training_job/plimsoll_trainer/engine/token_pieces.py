@@ -17,6 +17,7 @@ the last layer recomputes, and by `boundaries`, which refuses what cannot be cut
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -29,10 +30,21 @@ from plimsoll_trainer.workload import SumAndCount, TokenLoss
 
 Run = Callable[[Tensor], Tensor]
 """The last layer."""
+Places = Callable[[int, range], Iterator[tuple[int, int]]]
+"""Of a number of samples and the first tokens of their pieces: which pieces are run."""
+
+
+def all_places(num_samples: int, firsts: range) -> Iterator[tuple[int, int]]:
+    """All pieces, each by its sample and its first token."""
+    return itertools.product(range(num_samples), firsts)
 
 
 def loss_in_pieces(
-    run: Run, loss: TokenLoss, x: Tensor, targets: Tensor
+    run: Run,
+    loss: TokenLoss,
+    x: Tensor,
+    targets: Tensor,
+    places: Places = all_places,
 ) -> SumAndCount:
     """Sum of the loss over all tokens, and how many count.
 
@@ -42,14 +54,15 @@ def loss_in_pieces(
         x: what enters the layer, [samples, tokens, ...]; of split sequences this
             rank's tokens.
         targets: [samples, tokens, ...], of all tokens.
+        places: fewer than all pieces where only bytes and work are looked at.
     """
     # The sum needs a gradient even where nothing before the last layer is trained.
     anchor = torch.empty(0, device=x.device, requires_grad=True)
-    return cast(SumAndCount, InPieces.apply(run, loss, x, targets, anchor))
+    return cast(SumAndCount, InPieces.apply(run, loss, places, x, targets, anchor))
 
 
 def pieces(
-    num_tokens: int, targets: Tensor, *tensors: Tensor
+    num_tokens: int, places: Places, targets: Tensor, *tensors: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
     """Yield targets of so many tokens of one sample, the last ones of fewer.
 
@@ -60,12 +73,11 @@ def pieces(
     parts = targets.shape[1] // own
     by_part = targets.reshape(len(targets), parts, own, *targets.shape[2:])
     each = max(1, num_tokens // parts)
-    for sample in range(len(targets)):
-        for first in range(0, own, each):
-            tokens = slice(first, first + each)
-            wanted = by_part[sample : sample + 1, :, tokens].flatten(1, 2)
-            mine = (tensor[sample : sample + 1, tokens] for tensor in tensors)
-            yield wanted, *mine
+    for sample, first in places(len(targets), range(0, own, each)):
+        tokens = slice(first, first + each)
+        wanted = by_part[sample : sample + 1, :, tokens].flatten(1, 2)
+        mine = (tensor[sample : sample + 1, tokens] for tensor in tensors)
+        yield wanted, *mine
 
 
 def precise(one: Tensor | float) -> Tensor | float:
@@ -85,16 +97,22 @@ class InPieces(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run: Run, loss: TokenLoss, x: Tensor, targets: Tensor, anchor: Tensor
+        ctx: Any,
+        run: Run,
+        loss: TokenLoss,
+        places: Places,
+        x: Tensor,
+        targets: Tensor,
+        anchor: Tensor,
     ) -> SumAndCount:
         """Add up sums and counts of all pieces, and keep no more than the input."""
         del anchor
-        ctx.run, ctx.loss = run, loss
+        ctx.run, ctx.loss, ctx.places = run, loss, places
         ctx.save_for_backward(x, targets)
         total: Any = 0.0
         count: Any = 0
         one, part = total, count
-        for wanted, piece in pieces(loss.tokens_at_once, targets, x.detach()):
+        for wanted, piece in pieces(loss.tokens_at_once, places, targets, x.detach()):
             one, part = loss.loss(run(piece), wanted)
             total, count = total + precise(one), count + precise(part)
         total, count = as_given(total, one), as_given(count, part)
@@ -106,9 +124,10 @@ class InPieces(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Compute each piece once more, with its gradients."""
         x, targets = ctx.saved_tensors
-        dx = torch.empty_like(x) if ctx.needs_input_grad[2] else None
+        dx = torch.empty_like(x) if ctx.needs_input_grad[3] else None
         for wanted, piece, out in pieces(
-            ctx.loss.tokens_at_once, targets, x, x if dx is None else dx
+            *(ctx.loss.tokens_at_once, ctx.places, targets),
+            *(x, x if dx is None else dx),
         ):
             leaf = piece.detach().requires_grad_(dx is not None)
             with torch.enable_grad():
@@ -116,7 +135,7 @@ class InPieces(torch.autograd.Function):
             torch.autograd.backward(total, gradients[0])
             if leaf.grad is not None:
                 out.copy_(leaf.grad)
-        return None, None, dx, None, None
+        return None, None, None, dx, None, None
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -162,7 +181,7 @@ def check_pieces(
             f"{name!r} takes {list(x.shape)} and the targets are "
             f"{list(targets.shape)}: {remedy}"
         )
-    [[wanted, piece], *_] = pieces(max(1, x.shape[1] - 1), targets, x)
+    [[wanted, piece], *_] = pieces(max(1, x.shape[1] - 1), all_places, targets, x)
     try:
         with torch.no_grad(), Draws() as draws:  # type: ignore[no-untyped-call]
             output = run(piece)
