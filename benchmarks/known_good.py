@@ -26,9 +26,12 @@ from plimsoll_planner.records.device_overhead import (
 )
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Sequences
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import CapacityType
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.units import at_least

@@ -21,9 +21,12 @@ from functools import partial
 
 from benchmarks.frame import Goal, Measurement, run, seconds_of, start_python
 from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import ModelProfile, Variant
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer, an_overhead

@@ -35,10 +35,12 @@ from benchmarks.support.truth_run import (
 )
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.objective import Goal as Aim
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal as Aim
-from plimsoll_planner.records.problem import Limits, Objective, Override
 from plimsoll_planner.records.solution import Infeasible, Solution
 
 NUM_RANDOM_PLANS = 50

@@ -14,9 +14,12 @@ from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.overhead.built_in import with_built_in
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible
 from plimsoll_planner.search.answer import solve_as_fixed
 from plimsoll_planner.text.explain import infeasible_lines

@@ -10,7 +10,7 @@ from typing import Any
 from examples import mlp, wide_layer
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import Precision, Sequences
-from plimsoll_planner.records.problem import Override
+from plimsoll_planner.records.override import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
 from tests.support import unet

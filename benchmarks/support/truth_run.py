@@ -29,10 +29,13 @@ from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Sequences
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Link, Offer
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_profiler.profiling.profiler import profile

@@ -20,10 +20,13 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.engine import OptimizerHome
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, ComputeRate, Link, Offer
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.choose import Choice, least_device_peak, least_memory_of

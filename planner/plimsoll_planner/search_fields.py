@@ -19,7 +19,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, get_type_hints
 
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 
 RECORDS: Final[dict[str, type]] = {
     "limits": Limits,

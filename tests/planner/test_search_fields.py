@@ -9,7 +9,9 @@ import pytest
 
 import plimsoll_planner
 from plimsoll_planner.records.engine import Sharding
-from plimsoll_planner.records.problem import Limits, Objective, Override
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.search_fields import (
     FIELDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll_planner.errors import InvalidFieldError, MissingFieldError
-from plimsoll_planner.records.problem import Override
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.vocabulary import IN_OPTIONS, IN_SPEC
 
 

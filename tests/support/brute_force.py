@@ -14,7 +14,8 @@ from functools import partial
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.space import Candidate, families_of, members_of

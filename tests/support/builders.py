@@ -39,6 +39,7 @@ from plimsoll_planner.records.layer_costs import (
     Source,
     WorkColumns,
 )
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     EdgeColumns,
@@ -54,6 +55,7 @@ from plimsoll_planner.records.model_profile import (
     TiedLayers,
     Variant,
 )
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.offer import ComputeRate, Link, Offer
 from plimsoll_planner.records.plan import (
@@ -64,7 +66,7 @@ from plimsoll_planner.records.plan import (
     PodShape,
     Stage,
 )
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.rehearsal import MeasuredRank, MeasuredRanks, Rehearsal
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import (

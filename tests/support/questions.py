@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     NUMBER_BYTES,
     DeviceKind,
@@ -19,8 +20,9 @@ from plimsoll_planner.records.model_profile import (
     TiedLayers,
     Variant,
 )
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Problem
 from tests.support.builders import a_recipe, an_offer
 from tests.support.chains import Activation, Layer, Messages, chain_profile
 

@@ -18,10 +18,10 @@ from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.engine import EngineTraits
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import (
-    Limits,
     Problem,
     check_fixed,
     check_prices,

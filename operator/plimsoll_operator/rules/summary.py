@@ -21,9 +21,10 @@ from plimsoll_operator.rules.observed_state import ObservedRehearsal, ObservedSt
 from plimsoll_planner.records.certificate import Certificate, CountVerdict
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Limits, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.strategy import Mesh

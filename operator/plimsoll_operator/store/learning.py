@@ -15,9 +15,9 @@ from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.overhead.observed import Shortage, unreported_shortage
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak
-from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.rehearsal import MeasuredRank, Rehearsal
 from plimsoll_planner.records.task import FullDevice
 

@@ -43,10 +43,10 @@ from plimsoll_planner.records.device_overhead import (
 )
 from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least
 

@@ -50,8 +50,8 @@ from plimsoll_planner.records.device_overhead import (
     OverheadLine,
     SeenAt,
 )
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.plan import HybridPlan, device_upper_bytes
-from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.record import Record
 
 FEWEST_RANKS = 8

@@ -8,6 +8,7 @@ images (docs/decisions/0006). Reading order is import order:
     layer_costs, model_profile          what a workload costs
     device_overhead, engine, offer      what it runs on
     strategy                            how it is spread over devices
+    objective, limits, override         wishes that a person may have
     fixed_parts, problem                the question
     plan, space, certificate            the answer and its proof
     frontier, solution                  memory against speed; all of the answer

@@ -7,61 +7,26 @@ says it in the words of whoever asked). Fields that a person sets have a row in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
-from typing import Annotated
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.bounds import (
-    BatchSize,
-    Count,
-    Entries,
-    Fraction,
-    GPUCount,
-    Index,
-    Range,
-)
+from plimsoll_planner.records.bounds import BatchSize, Count
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import Document
-from plimsoll_planner.records.engine import (
-    EngineTraits,
-    OptimizerHome,
-    Schedule,
-    Sharding,
-    can_follow,
-)
+from plimsoll_planner.records.engine import EngineTraits, Schedule
 from plimsoll_planner.records.fixed_parts import (
     check_degree,
     check_layers,
     check_techniques,
     check_tensor_degree,
 )
-from plimsoll_planner.records.model_profile import ModelProfile, Sequences
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.record import Record
-
-SampleRate = Annotated[float, Range(minimum=0, maximum=1e12, above=True)]
-"""Samples per second."""
-Deadline = Annotated[float, Range(minimum=0, maximum=1e10, above=True, unit="s")]
-Layers = Annotated[tuple[Index, ...], Entries(most=10_000)]
-Caps = Annotated[tuple[Count, ...], Entries(most=10_000)]
-"""Ten times as many as a search is made for."""
-
-
-class Goal(StrEnum):
-    """Quantity to make smallest or largest."""
-
-    MINIMIZE_GPUS = "MinimizeGPUs"
-    """The fewest GPUs at the slowest rate that will do, or faster."""
-    MINIMIZE_MEMORY = "MinimizeMemory"
-    """The least memory of any device, at the same rate."""
-    MINIMIZE_COST = "MinimizeCost"
-    """The least cost of the whole training."""
-    MAXIMIZE_THROUGHPUT = "MaximizeThroughput"
-    """The most samples per second, then fewer GPUs."""
+from plimsoll_planner.records.override import NOTHING_FIXED, Override
 
 
 class BatchStatistics(StrEnum):
@@ -71,144 +36,6 @@ class BatchStatistics(StrEnum):
     """A person, in the override: what is trained depends on it."""
     PER_MICRO_BATCH = "PerMicroBatch"
     """The search: statistics over whatever micro-batch it takes will do."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Objective(Record):
-    """The goal, and the floor of speed without which it would be degenerate."""
-
-    goal: Goal = Goal.MINIMIZE_GPUS
-    rate_floor: Fraction = 0.5
-    """Of the best samples per second per GPU over all counts allowed."""
-    min_samples_per_s: SampleRate | None = None
-    """Takes the place of `rate_floor`."""
-    throughput_tolerance: Fraction = 0.05
-    """Within the chosen count: how much throughput may go for less memory."""
-    deadline_s: Deadline | None = None
-    """For the whole training; with MinimizeCost."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits(Record):
-    """The part of the space that the search may use."""
-
-    max_gpus: GPUCount
-    """Counts from 1 to this are searched, every one of them."""
-    headroom: Fraction = 0.0
-    """Of the device memory, kept free on every device."""
-    pipeline_degrees: tuple[Count, ...] = ()
-    """Empty: any."""
-    data_degrees: tuple[Count, ...] = ()
-    """Empty: any."""
-    tensor_degrees: tuple[Count, ...] = ()
-    """Empty: any that the engine runs and the profile has."""
-    schedules: tuple[Schedule, ...] = ()
-    """Empty: any that the engine runs."""
-    shardings: tuple[Sharding, ...] = tuple(Sharding)
-    """Levels that each stage may have; what cannot be divided is whole under all."""
-    optimizer_homes: tuple[OptimizerHome, ...] = tuple(OptimizerHome)
-    """Where the optimizer state of each stage may be."""
-    in_flight_caps: bool = True
-    """Stages may hold fewer micro-batches in flight than the schedule lets them, if the
-    engine can."""
-    max_micro_batch: Count | None = None
-    whole_nodes: bool = False
-    """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`
-    makes their devices fewest, `MinimizeCost` prices them anyway, others refuse it."""
-    max_tuples: Index | None = None
-    """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
-
-    def usable_bytes(self, device_memory_bytes: int) -> int:
-        """Bytes that a plan may use of a device, rounded down."""
-        return int(device_memory_bytes * (1 - self.headroom))
-
-    def check_rules(self) -> None:
-        """Something is left to search."""
-        for field in ("shardings", "optimizer_homes"):
-            if not getattr(self, field):
-                raise self.refuse(field, "at least one entry")
-        names = ("pipeline_degrees", "data_degrees", "tensor_degrees")
-        given = {name: allowed for name in names if (allowed := getattr(self, name))}
-        least = math.prod(map(min, given.values()))
-        if least > self.max_gpus:
-            rule = f"at least {least}, which {' and '.join(given)} need"
-            raise self.refuse("max_gpus", rule)
-        if self.headroom == 1:
-            raise self.refuse("headroom", "below 1, which leaves no memory at all")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Override(Record):
-    """Parts of the plan that a person fixed: obeyed, and warned about where unfit."""
-
-    num_gpus: GPUCount | None = None
-    num_stages: Count | None = None
-    data_degree: Count | None = None
-    tensor_degree: Count | None = None
-    micro_batch: Count | None = None
-    cuts: Layers = ()
-    """First layer of each stage, from 0 on; empty: not fixed."""
-    recomputed_layers: Layers | None = None
-    """Exactly these layers recompute; null: not fixed."""
-    sharding: Sharding | None = None
-    """Of every stage with replicas; null: not fixed."""
-    optimizer_home: OptimizerHome | None = None
-    """Of every stage; null: not fixed."""
-    sequences: Sequences | None = None
-    """Of tensor groups; null: not fixed."""
-    in_flight_caps: Caps = ()
-    """Micro-batches in flight of each stage, the same or one fewer from stage to stage
-    and 1 on the last; empty: not fixed."""
-
-    @property
-    def is_given(self) -> bool:
-        """Whether anything is fixed."""
-        return self != Override()
-
-    @property
-    def least_gpus(self) -> int:
-        """Fewest GPUs that the fixed parts need."""
-        return self.num_gpus or self.fixed_degrees
-
-    @property
-    def fixed_degrees(self) -> int:
-        """Product of the degrees that are fixed."""
-        degrees = self.stages, self.data_degree, self.tensor_degree
-        return math.prod(degree or 1 for degree in degrees)
-
-    @property
-    def stages(self) -> int | None:
-        """Number of stages, however it is fixed; None if it is not."""
-        return len(self.cuts) or self.num_stages or len(self.in_flight_caps) or None
-
-    def check_rules(self) -> None:
-        """The parts do not contradict each other."""
-        if self.cuts and (
-            self.cuts[0] != 0 or list(self.cuts) != sorted(set(self.cuts))
-        ):
-            raise self.refuse("cuts", "layers that begin with 0 and rise")
-        if self.cuts and self.num_stages not in {None, len(self.cuts)}:
-            rule = f"{len(self.cuts)}, the stages that cuts has"
-            raise self.refuse("num_stages", rule)
-        stages = self.stages
-        if self.in_flight_caps and len(self.in_flight_caps) != stages:
-            raise self.refuse("in_flight_caps", f"one for each of {stages} stages")
-        pairs = pairwise(self.in_flight_caps)
-        if not all(can_follow(in_flight, before) for before, in_flight in pairs):
-            rule = "the same or one fewer from stage to stage"
-            raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
-        if self.in_flight_caps and self.in_flight_caps[-1] != 1:
-            rule = "1 on the last stage, whose micro-batches turn at once"
-            raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
-        product, named = self.fixed_degrees, "stages times replicas"
-        if self.tensor_degree:
-            named += " times the tensor degree"
-        if self.num_gpus and self.num_gpus % product:
-            raise self.refuse("num_gpus", f"a multiple of {product}, {named}")
-        is_whole = stages and self.data_degree
-        if self.num_gpus and is_whole and self.num_gpus != product:
-            raise self.refuse("num_gpus", f"{product}, {named}")
-        self.require_distinct("recomputed_layers", self.recomputed_layers or ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +52,7 @@ class Problem(Document):
     """Length of the training; needed where cost or a deadline is asked."""
     limits: Limits
     objective: Objective
-    override: Override = Override()
+    override: Override = NOTHING_FIXED
     batch_statistics: BatchStatistics = BatchStatistics.FIXED_MICRO_BATCH
     """Matters where the profile has layers that compute over a micro-batch."""
 
@@ -235,7 +62,7 @@ class Problem(Document):
         is_fixed = self.batch_statistics is BatchStatistics.FIXED_MICRO_BATCH
         if is_fixed and self.profile.batch_statistics:
             return Override(micro_batch=self.override.micro_batch)
-        return Override()
+        return NOTHING_FIXED
 
     @property
     def is_fixed_by_hand(self) -> bool:

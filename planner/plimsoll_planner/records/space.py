@@ -9,8 +9,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from plimsoll_planner.records.bounds import Count, Name
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.problem import Limits, Override
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.record import Record
 
 

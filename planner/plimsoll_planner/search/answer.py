@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from plimsoll_planner.records.certificate import Certificate
-from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.records.objective import Goal
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import (
     LEAST_GAP,
     Infeasible,

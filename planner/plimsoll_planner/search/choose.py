@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Goal
+from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.gaps import gap_below

@@ -17,7 +17,8 @@ from itertools import chain, compress, islice
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.records.objective import Goal
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.known_seconds import with_known_seconds
 from plimsoll_planner.search.space import Candidate, Family, families_of, members_of

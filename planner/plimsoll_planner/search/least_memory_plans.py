@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
+from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Objective, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.records.strategy import meshes_of
 from plimsoll_planner.search.answer import solve

@@ -19,8 +19,9 @@ from plimsoll_planner.records.certificate import (
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import UNCOUNTED
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.offer import CapacityType, Offer
-from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import (
     LEAST_GAP,
     Infeasible,

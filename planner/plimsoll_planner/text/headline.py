@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from plimsoll_planner.records.certificate import Binding, CountVerdict
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.text.explain import (
     REASONS,

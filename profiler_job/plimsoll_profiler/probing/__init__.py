@@ -4,6 +4,7 @@ messages            what it and the profiler write to each other
 cases               which layers are alike
 split_check         a split layer against the whole one, on real ranks
 tensor_groups       layers as one rank of a tensor group has them
+few_pieces          pieces of a loss that stand for all of them
 layer_probe         one layer in its place
 layer_timing        seconds of layers that take turns
 optimizer_steps     what steps of an optimizer keep, and hold on top

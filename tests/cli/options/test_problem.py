@@ -102,6 +102,11 @@ def test_profiles_that_cannot_be_planned_are_one_line(
             "--batch: got 8, allowed is a multiple of 64, which is --data",
         ),
         (
+            ["--data", "1", "--sharding", "parameters"],
+            BAD,
+            "--sharding: got 'parameters', allowed is none, where the data degree is 1",
+        ),
+        (
             ["--micro-batch", "8", "--max-micro-batch", "4"],
             BAD,
             "--micro-batch: got 8, allowed is at most 4, which is --max-micro-batch",

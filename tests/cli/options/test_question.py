@@ -17,7 +17,7 @@ from plimsoll_cli.verbs.plan import plan
 from plimsoll_planner.search_fields import FIELDS, INPUTS, SearchField
 
 PACKAGES = (plimsoll_planner, plimsoll_operator, plimsoll_cli)
-RECORD = "plimsoll_planner/records/problem.py"
+RECORD = "plimsoll_planner/records/limits.py"
 TABLE = "plimsoll_planner/search_fields.py"
 FIELD = '''
     headroom: Fraction = 0.0

@@ -15,7 +15,8 @@ from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
-from plimsoll_planner.records.problem import Limits, Override
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.override import Override
 from tests.support.browser import Browser, require_chromium
 from tests.support.curves import an_answer
 from tests.support.questions import a_device, a_question

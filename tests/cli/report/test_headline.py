@@ -23,7 +23,9 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.objective import Goal, Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.solution import Termination
 from tests.support.builders import a_certificate, a_count, a_miss, a_plan, a_solution
 from tests.support.questions import a_question, solved

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from plimsoll_cli.report.memory_chart import MemoryView, memory_view
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_planner.records.problem import Limits, Override
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.override import Override
 from tests.support.drawing import draws
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, told_by

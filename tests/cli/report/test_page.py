@@ -16,7 +16,7 @@ from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
-from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.limits import Limits
 from tests.support.builders import a_fingerprint
 from tests.support.curves import an_answer
 from tests.support.questions import a_question

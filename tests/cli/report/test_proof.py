@@ -10,7 +10,9 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.report.proof import ProofView, proof_view, sentence
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Limits, Override, Problem
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.text.explain import certificate_lines
 from plimsoll_planner.units import at_least
 from tests.support.questions import a_device, a_question, refused, solved

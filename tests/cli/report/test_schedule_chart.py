@@ -18,7 +18,8 @@ from plimsoll_cli.report.schedule_chart import (
     ScheduleView,
     schedule_view,
 )
-from plimsoll_planner.records.problem import Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from tests.support.questions import a_device, a_question, solved
 
 PASS = re.compile(r"M(?P<left>[\d.]+) (?P<y>\d+)h(?P<width>[\d.]+)v\d+h-[\d.]+z")

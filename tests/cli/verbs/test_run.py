@@ -19,7 +19,7 @@ from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_cli.verbs.run import outcome_json, run
 from plimsoll_operator.store.system import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Override
+from plimsoll_planner.records.override import Override
 from tests.support.command_lines import an_offers_file
 from tests.support.home_runs import run_in
 from tests.support.questions import a_question

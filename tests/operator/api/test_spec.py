@@ -10,7 +10,7 @@ import pytest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec, parse_spec
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.problem import Goal
+from plimsoll_planner.records.objective import Goal
 
 LEAST: dict[str, Any] = {
     "workload": {"entrypoint": "examples.tiny_gpt:workload"},

@@ -19,8 +19,10 @@ from plimsoll_operator.rules.summary import (
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, LayerStatistics
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
+from plimsoll_planner.records.objective import Goal, Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.units import at_least
 from plimsoll_planner.vocabulary import IN_SPEC

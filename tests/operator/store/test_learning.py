@@ -20,9 +20,9 @@ from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.overhead.observed import unreported_shortage
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import ObservedPeak
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import FullDevice
 from tests.support.builders import (

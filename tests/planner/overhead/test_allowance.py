@@ -20,8 +20,8 @@ from plimsoll_planner.records.device_overhead import (
     SeenAt,
 )
 from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.strategy import Mesh
 from tests.support.builders import MIB, a_fingerprint, an_engine, an_offer, an_overhead
 

@@ -18,7 +18,7 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.overhead.allowance import Allowance, allowance, assumption_text
 from plimsoll_planner.overhead.observed import ObservedRank, observed_overhead
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
-from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.limits import Limits
 from tests.support.builders import MIB, an_engine, an_offer
 
 GIB = 2**30

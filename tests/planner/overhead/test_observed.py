@@ -26,9 +26,11 @@ from plimsoll_planner.overhead.observed import (
     unreported_shortage,
 )
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, device_upper_bytes
-from plimsoll_planner.records.problem import Limits, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Termination
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import a_peak, a_plan, a_stage, an_engine, an_offer

@@ -21,7 +21,7 @@ from plimsoll_planner.overhead.observed import (
 )
 from plimsoll_planner.overhead.other_namespaces import with_other_namespaces
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
-from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.limits import Limits
 from tests.support.builders import a_fingerprint, an_engine, an_offer
 
 OFFER = an_offer()

@@ -22,6 +22,7 @@ from plimsoll_planner.records.certificate import (
 from plimsoll_planner.records.device_overhead import SeenAt
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval, Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     EdgeColumns,
@@ -30,10 +31,11 @@ from plimsoll_planner.records.model_profile import (
     TiedLayers,
     Variant,
 )
+from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.observation import ObservedPeak
 from plimsoll_planner.records.offer import ComputeRate
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import Chunk, Phase, PodShape
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.records.task import FullDevice

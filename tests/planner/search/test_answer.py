@@ -14,20 +14,16 @@ from plimsoll_planner.records.certificate import Binding, Rule
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.engine import EngineTraits, Granularity, Schedule
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     LayerStatistics,
     TiedLayers,
     UncountedOperator,
 )
-from plimsoll_planner.records.problem import (
-    BatchStatistics,
-    Goal,
-    Limits,
-    Objective,
-    Override,
-    Problem,
-)
+from plimsoll_planner.records.objective import Goal, Objective
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import BatchStatistics, Problem
 from plimsoll_planner.records.solution import LEAST_GAP, Termination
 from plimsoll_planner.search.alternatives import counts_above
 from plimsoll_planner.search.answer import solve

@@ -8,8 +8,11 @@ import pytest
 
 from plimsoll_planner.engines import ENGINES, PLIMSOLL, engine_named
 from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.baselines import balanced, compare, uniform_cuts
 from tests.support.builders import an_offer
 from tests.support.chains import Activation, Layer, chain_profile

@@ -15,9 +15,12 @@ from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.device_overhead import OverheadLine
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.engine import EngineTraits, ReceiveBuffers
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, TiedLayers
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan, Phase, Stage
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve

@@ -14,8 +14,10 @@ from plimsoll_planner.engines import PLIMSOLL, PLIMSOLL_ON_TORCH_2_11
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.engine import EngineTraits
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.verdicts import Floor
 from tests.planner.search.test_gaps import questions

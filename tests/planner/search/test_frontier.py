@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.records.frontier import Frontier
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override, Problem
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.objective import Goal, Objective
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.search import cost_tables, variant_tables
 from plimsoll_planner.search.answer import solve

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.option_arrays import build_options
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Problem
+from plimsoll_planner.records.objective import Goal, Objective
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import LEAST_GAP, Solution, Termination
 from plimsoll_planner.search import cost_tables, variant_tables
 from plimsoll_planner.search.answer import solve

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Limits, Problem
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search import cost_tables
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found

@@ -10,8 +10,9 @@ import pytest
 
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.certificate import Binding, Rule
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.problem import Limits, Override
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from tests.support.questions import a_device, a_question, least_memory, refused, solved

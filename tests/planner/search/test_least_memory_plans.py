@@ -14,8 +14,10 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.device_overhead import OverheadLine
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.least_memory_plans import least_memory_plans

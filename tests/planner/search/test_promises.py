@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.text.explain import explain

@@ -14,9 +14,11 @@ from plimsoll_planner.records.device_overhead import OverheadLine
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.plan import HybridPlan, Phase
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve

@@ -11,9 +11,12 @@ import pytest
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.records.bounds import MOST_GPUS
 from plimsoll_planner.records.certificate import Binding
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.offer import ComputeRate, Offer
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.alternatives import Score, beats, is_alike
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.infeasible import more_gpus, most_tried

@@ -16,6 +16,7 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     ModelProfile,
@@ -23,8 +24,10 @@ from plimsoll_planner.records.model_profile import (
     Sequences,
     Variant,
 )
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.baselines import compare

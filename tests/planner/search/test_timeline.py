@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numpy")
 
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.offer import Link, Offer
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Limits, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.timeline import Timeline, timeline

@@ -21,9 +21,12 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import Stage
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.numbers import FITTING

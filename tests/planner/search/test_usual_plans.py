@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Variant
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.usual_plans import (
     HABITS,
     UsualRow,

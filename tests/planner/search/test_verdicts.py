@@ -18,9 +18,11 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found

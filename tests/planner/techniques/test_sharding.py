@@ -11,10 +11,12 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import Stage
-from plimsoll_planner.records.problem import Limits, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.answer import solve

@@ -15,9 +15,11 @@ from plimsoll_planner.memory.host_memory import copied_bytes, rank_bytes, share
 from plimsoll_planner.memory.stage_peaks import stage_bytes
 from plimsoll_planner.records.certificate import Binding, Rule
 from plimsoll_planner.records.engine import OptimizerHome
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Precision, Recipe
 from plimsoll_planner.records.offer import Link, Offer
-from plimsoll_planner.records.problem import Limits, Override, Problem
+from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.techniques import absent

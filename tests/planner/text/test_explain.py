@@ -10,10 +10,12 @@ import pytest
 from plimsoll_planner.records.certificate import Binding, NearestMiss, Rule
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import UncountedOperator
+from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.offer import CapacityType
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import PodShape
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.text.explain import (

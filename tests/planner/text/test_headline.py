@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
+from plimsoll_planner.records.objective import Goal, Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan, PodShape
-from plimsoll_planner.records.problem import Goal, Objective, Override
 from plimsoll_planner.text.headline import headline_text
 from tests.support.builders import (
     a_certificate,

@@ -24,8 +24,10 @@ from plimsoll_operator.rules.observed_state import (
 )
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save
+from plimsoll_planner.records.objective import Goal
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Override, Problem
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.records.task import Task
 
