@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.sequential import from_factories, from_sequential
 from plimsoll_trainer.random_keys import random_key
-from plimsoll_trainer.torch_internals import FakeTensor
+from plimsoll_trainer.torch_internals.operators import FakeTensor
 from plimsoll_trainer.workload import AdamW, Layer, SumAndCount, Tie, Workload
 
 VOCABULARY = 96

@@ -27,7 +27,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from plimsoll_trainer.torch_internals import argument_names, of_arguments, tree_iter
+from plimsoll_trainer.torch_internals.operators import (
+    argument_names,
+    of_arguments,
+    tree_iter,
+)
 
 Formula = Callable[..., int]
 """(arguments of the operator, out_val=what it gave) -> FLOPs"""

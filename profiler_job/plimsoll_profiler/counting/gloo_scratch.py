@@ -19,7 +19,7 @@ from unittest import mock
 
 from torch import Tensor
 
-from plimsoll_trainer.torch_internals import collectives
+from plimsoll_trainer.torch_internals.operators import collectives
 
 NEED_SCRATCH = ("all_gather_into_tensor", "reduce_scatter_tensor")
 

@@ -28,7 +28,11 @@ from torch.utils.flop_counter import flop_registry
 
 from plimsoll_profiler.counting.flop_formulas import attentions
 from plimsoll_trainer.emulated.device import EmulatedDevice
-from plimsoll_trainer.torch_internals import tree_iter, tree_map, without_modes
+from plimsoll_trainer.torch_internals.operators import (
+    tree_iter,
+    tree_map,
+    without_modes,
+)
 
 LONG_FLOP = 2**36
 """Of a kernel that is not run: a second or more on one core."""

@@ -20,10 +20,12 @@ from torch.distributed.tensor import DTensor
 
 from plimsoll_profiler.counting.kernel_workspaces import KernelWorkspaces
 from plimsoll_trainer.emulated.device import is_on_host
-from plimsoll_trainer.torch_internals import (
-    TorchDispatchMode,
+from plimsoll_trainer.torch_internals.in_place import (
     holders_of_a_gradient,
     is_in_place_unseen,
+)
+from plimsoll_trainer.torch_internals.operators import (
+    TorchDispatchMode,
     tree_iter,
     wait_tensor,
 )

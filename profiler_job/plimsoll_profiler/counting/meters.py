@@ -27,7 +27,7 @@ from plimsoll_profiler.counting.operator_policy import cuda_operators
 from plimsoll_profiler.errors import NoDeviceError
 from plimsoll_trainer.emulated.device import EmulatedDevice, is_emulated_device
 from plimsoll_trainer.errors import WorkloadError, located
-from plimsoll_trainer.torch_internals import NEEDS_NUMBERS, FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import NEEDS_NUMBERS, FakeTensorMode
 
 
 class Meter(Protocol):

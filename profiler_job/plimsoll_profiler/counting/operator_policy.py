@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
-from plimsoll_trainer.torch_internals import (
+from plimsoll_trainer.torch_internals.operators import (
     efficient_attention,
     flash_attention,
     lists_by_default,

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from plimsoll_profiler.counting.flop_formulas import COMPLEX, has_complex
-from plimsoll_trainer.torch_internals import tree_iter
+from plimsoll_trainer.torch_internals.operators import tree_iter
 
 FREE_NAMESPACES = ("prim", "prims", "c10d", "_c10d_functional", "symm_mem")
 """Questions about tensors, and messages between ranks."""

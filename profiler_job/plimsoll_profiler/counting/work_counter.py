@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from plimsoll_profiler.counting.flop_formulas import formulas
 from plimsoll_profiler.counting.uncounted_work import assumed_flop, is_counted
-from plimsoll_trainer.torch_internals import (
+from plimsoll_trainer.torch_internals.operators import (
     FlopsHere,
     TorchDispatchMode,
     tree_iter,

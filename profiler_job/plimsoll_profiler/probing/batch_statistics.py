@@ -22,7 +22,7 @@ from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.layer_probe import LayerCase, forward_of, make_input
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.random_keys import seed_process
-from plimsoll_trainer.torch_internals import BatchNorm
+from plimsoll_trainer.torch_internals.operators import BatchNorm
 
 ALIKE = 0.01
 """Relative difference of an output that rounding makes, in bf16 and in any order."""

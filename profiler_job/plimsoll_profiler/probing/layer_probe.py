@@ -33,7 +33,7 @@ from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.stage import passed_on, run_last, run_layer, run_once
 from plimsoll_trainer.engine.token_pieces import Places, all_places
-from plimsoll_trainer.torch_internals import storage_of
+from plimsoll_trainer.torch_internals.operators import storage_of
 from plimsoll_trainer.workload import Loss, SumAndCount
 
 Forward = Callable[[Tensor], Tensor]

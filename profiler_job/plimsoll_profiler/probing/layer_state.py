@@ -24,7 +24,7 @@ from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import tensor_in
 from plimsoll_trainer.engine.split_tensors import here, is_part_of_sum, parameters_here
 from plimsoll_trainer.engine.stage import build_layer
-from plimsoll_trainer.torch_internals import storage_of
+from plimsoll_trainer.torch_internals.operators import storage_of
 from plimsoll_trainer.workload import Workload
 
 

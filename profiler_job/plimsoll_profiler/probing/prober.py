@@ -68,7 +68,7 @@ from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.process.failures import explain
-from plimsoll_trainer.torch_internals import NEEDS_NUMBERS
+from plimsoll_trainer.torch_internals.operators import NEEDS_NUMBERS
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of

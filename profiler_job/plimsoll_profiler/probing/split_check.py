@@ -43,7 +43,7 @@ from plimsoll_trainer.engine.stage import build_layer, run_layer
 from plimsoll_trainer.errors import located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.sequence_parallel import SEQUENCE
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
 CONTEXT = multiprocessing.get_context("fork")

@@ -28,11 +28,8 @@ from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError, located
-from plimsoll_trainer.torch_internals import (
-    FakeTensorMode,
-    single_process,
-    without_modes,
-)
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode, without_modes
+from plimsoll_trainer.torch_internals.pipeline import single_process
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")

@@ -38,7 +38,7 @@ from plimsoll_trainer.engine.flat_buffers import Share
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.training import OnPhase, Trainer
 from plimsoll_trainer.engine.world import World, join_world
-from plimsoll_trainer.torch_internals import single_process, standing_buffers
+from plimsoll_trainer.torch_internals.pipeline import single_process, standing_buffers
 from plimsoll_trainer.workload import MakeBatch, Workload
 
 CPU = torch.device("cpu")

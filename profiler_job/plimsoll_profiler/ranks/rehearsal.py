@@ -35,7 +35,7 @@ from plimsoll_trainer.process.assignment import Assignment
 from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.process.host_memory import need_of, require_room
 from plimsoll_trainer.reporting.reports import first_observation
-from plimsoll_trainer.torch_internals import single_process
+from plimsoll_trainer.torch_internals.pipeline import single_process
 from plimsoll_trainer.workload import Workload
 
 NUM_STEPS = 3

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.flop_formulas import formulas
 from plimsoll_profiler.counting.work_counter import Work, count_work
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from tests.support.profiles import a_request, profile_here
 
 ROWS, WIDE_IN, WIDE_OUT, GROUPS = 32, 16, 24, 4

@@ -17,7 +17,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting import kernel_workspaces
 from plimsoll_profiler.counting.kernel_workspaces import KernelWorkspaces
 from plimsoll_profiler.counting.meters import open_bench
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from tests.support.ranks import run_on_device
 
 aten = torch.ops.aten

@@ -21,7 +21,7 @@ from plimsoll_profiler.counting.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.counting.meters import Bench, open_bench
 from plimsoll_profiler.counting.operator_policy import cuda_operators
 from plimsoll_profiler.probing.layer_state import probe_state
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Layer, MakeOptimizer, Workload
 from tests.support.workloads import mean_square, points
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from plimsoll_profiler.counting.work_counter import count_work
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 
 
 def test_a_matrix_product_is_two_flops_for_each_pair() -> None:

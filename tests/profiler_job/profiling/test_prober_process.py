@@ -58,7 +58,7 @@ import ctypes
 import torch
 from torch import nn
 from plimsoll_trainer.adapters.sequential import from_sequential
-from plimsoll_trainer.torch_internals import FakeTensor
+from plimsoll_trainer.torch_internals.operators import FakeTensor
 from tests.support.workloads import mean_square, points
 
 class Wrong(nn.Module):

@@ -31,7 +31,7 @@ from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
-from plimsoll_trainer.torch_internals import pretend_p2p, single_process
+from plimsoll_trainer.torch_internals.pipeline import pretend_p2p, single_process
 from plimsoll_trainer.workload import Workload
 from tests.support import unet
 from tests.support.profiles import a_request, profile_here

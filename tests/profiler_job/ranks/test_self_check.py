@@ -21,7 +21,7 @@ from plimsoll_profiler.errors import ReplayDisagreesError
 from plimsoll_profiler.ranks import self_check, toy
 from plimsoll_profiler.ranks.rank_replay import ReplayJob
 from plimsoll_trainer.errors import IncompatibleError
-from plimsoll_trainer.torch_internals import cap_in_flight
+from plimsoll_trainer.torch_internals.pipeline import cap_in_flight
 from tests.support.fake_torch import fake_torch
 
 SLEEPS = "import time; time.sleep(300)"

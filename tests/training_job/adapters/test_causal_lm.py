@@ -31,7 +31,7 @@ from plimsoll_trainer.engine.stage import (
     run_last,
 )
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import TokenLoss, Workload
 
 CPU = torch.device("cpu")

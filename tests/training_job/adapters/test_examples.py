@@ -16,7 +16,7 @@ from examples import llama, mlp, tiny_gpt, wide_layer
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
 each_example = pytest.mark.parametrize(

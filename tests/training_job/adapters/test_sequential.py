@@ -26,7 +26,7 @@ from plimsoll_trainer.engine.stage import StageSlice, build_layer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import AdamW, Workload
 from tests.support.profiles import a_request, profile_here, profile_on_device
 from tests.support.ranks import run_ranks

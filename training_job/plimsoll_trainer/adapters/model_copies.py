@@ -36,7 +36,7 @@ from plimsoll_trainer.adapters.model_parts import (
 )
 from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals import num_writes
+from plimsoll_trainer.torch_internals.operators import num_writes
 
 NOTHING: Mapping[int, nn.Module] = {}
 NO_MASK = "no_attention_here"

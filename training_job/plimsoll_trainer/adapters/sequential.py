@@ -20,7 +20,7 @@ from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals import FakeTensor
+from plimsoll_trainer.torch_internals.operators import FakeTensor
 from plimsoll_trainer.workload import Layer, Tie, Workload
 
 Factories = Sequence[Callable[[], nn.Module]] | Mapping[str, Callable[[], nn.Module]]

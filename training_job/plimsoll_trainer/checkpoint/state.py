@@ -28,7 +28,7 @@ from plimsoll_trainer.engine.stage import StageSlice, build_layer
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
 LAYERS, MASTERS, OPTIMIZER = "layers", "masters", "optimizer"

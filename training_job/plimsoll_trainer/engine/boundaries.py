@@ -21,7 +21,7 @@ from plimsoll_trainer.engine.token_pieces import check_pieces
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.sequence_parallel import SEQUENCE
-from plimsoll_trainer.torch_internals import (
+from plimsoll_trainer.torch_internals.operators import (
     NEEDS_NUMBERS,
     FakeTensorMode,
     num_writes,

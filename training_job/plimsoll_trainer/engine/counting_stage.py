@@ -19,7 +19,7 @@ from plimsoll_planner.records.engine import Schedule
 from plimsoll_trainer.engine.boundaries import Boundaries
 from plimsoll_trainer.engine.stage import StageModule, StageSlice
 from plimsoll_trainer.engine.world import World
-from plimsoll_trainer.torch_internals import cap_in_flight, takes_any_strides
+from plimsoll_trainer.torch_internals.pipeline import cap_in_flight, takes_any_strides
 
 
 class CountingStage(PipelineStage):

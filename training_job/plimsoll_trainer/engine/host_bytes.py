@@ -27,7 +27,7 @@ from plimsoll_trainer.engine.elementwise import bytes_per_number
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.gradients import rounded
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.sequence_parallel import gradient_is_part, used_on_parts
-from plimsoll_trainer.torch_internals import set_local
+from plimsoll_trainer.torch_internals.operators import set_local
 
 HERE, WHOLE = "_plimsoll_here", "_plimsoll_whole"
 """Attributes of a whole and of the part that is here: each other."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.random_keys import MASK, ODD
-from plimsoll_trainer.torch_internals import FakeTensor
+from plimsoll_trainer.torch_internals.operators import FakeTensor
 
 PIECE, SMALL_PIECE = 2**19, 2**12
 """Numbers that are summed at a time, on a GPU and elsewhere."""

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from plimsoll_trainer.errors import WorkloadError, located
-from plimsoll_trainer.torch_internals import TorchDispatchMode
+from plimsoll_trainer.torch_internals.operators import TorchDispatchMode
 from plimsoll_trainer.workload import SumAndCount, TokenLoss
 
 Run = Callable[[Tensor], Tensor]

@@ -50,7 +50,7 @@ from plimsoll_trainer.engine.split_tensors import is_split, parameters_here
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
-from plimsoll_trainer.torch_internals import run_micro_batches
+from plimsoll_trainer.torch_internals.pipeline import run_micro_batches
 from plimsoll_trainer.workload import Workload
 
 NORM_OFFSET = 1e-6

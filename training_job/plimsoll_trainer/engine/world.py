@@ -11,9 +11,7 @@ rank = (stage * D + replica) * T + part      P stages, D replicas, T parts of a 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,6 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+
+from plimsoll_trainer.torch_internals.late_threads import wait_for_threads
 
 DEFAULT_TIMEOUT = timedelta(minutes=10)
 
@@ -74,8 +74,6 @@ def join_world(
     num_parts: int = 1,
 ) -> World:
     """Build the groups; every rank calls this, after `init_process_group`."""
-    if num_parts > 1 and dist.get_backend() == "gloo":
-        let_messages_go()
     place, part = divmod(dist.get_rank(), num_parts)
     stage, replica = divmod(place, num_replicas)
     ranks = range(num_stages * num_replicas * num_parts)
@@ -95,6 +93,8 @@ def join_world(
         tensor_mesh = DeviceMesh.from_group(
             group, device.type, mesh_dim_names=("tensor",)
         )
+        if dist.get_backend() == "gloo":
+            wait_for_threads()
     return World(
         stage=stage,
         replica=replica,
@@ -108,18 +108,6 @@ def join_world(
         tensor_mesh=tensor_mesh,
         timeout=timeout,
     )
-
-
-def let_messages_go() -> None:
-    """Let threads of gloo finish with a message before the rank goes on.
-
-    They wake its thread first and let go of the message's memory then; on a busy
-    machine that thread, or another one, took their core in between, and the rank held
-    more than it needs (decision 28). Threads for batches take nobody's core; those of
-    the groups that are made next are such as well.
-    """
-    with suppress(OSError):  # where a sandbox forbids it, the upper bound has room
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def group_of_this_rank(members: Iterable[Sequence[int]], timeout: timedelta) -> Any:

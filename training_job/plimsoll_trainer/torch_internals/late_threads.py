@@ -1,0 +1,67 @@
+"""Threads of gloo that hold messages longer than their rank needs them.
+
+A thread of gloo wakes the rank's own, and lets go of the message next, for which it
+often needs Python's lock. Where the rank goes on meanwhile, it holds one message more,
+or two, as a group has two threads (docs/decisions/0028).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+
+import torch.distributed._functional_collectives as functional
+from torch import Tensor
+
+THREADS = Path("/proc/self/task")
+NAME = "pt_gloo_runloop"
+NAP_S = 2e-5
+"""Without Python's lock, so that others may have it."""
+MOST_S = 1.0
+"""For one message; then the rank goes on, and the upper bound has room for it."""
+
+
+def wait_for_threads() -> None:
+    """Let collectives of DTensors be over when they return, and threads of gloo idle.
+
+    From now on in this process, and for the groups that there are. By default torch
+    waits where a result is used; what enters is held until then.
+    """
+    states = cache(partial(states_of, NAME))  # they take their name as they begin
+
+    def wait(tensor: Tensor) -> Tensor:
+        found: Tensor = functional.wait_tensor(tensor)  # type: ignore[no-untyped-call]
+        end_s = time.monotonic() + MOST_S
+        while any(map(is_at_work, states())) and time.monotonic() < end_s:
+            time.sleep(NAP_S)
+        return found
+
+    functional._maybe_wrap_tensor = wait
+
+
+def states_of(name: str) -> Sequence[int]:
+    """Open files with the system calls that this process's threads of a name are in."""
+    found = []
+    with suppress(OSError):  # where a sandbox hides them
+        for thread in THREADS.iterdir():
+            if (thread / "comm").read_text().strip() == name:
+                call = os.open(thread / "syscall", os.O_RDONLY | os.O_CLOEXEC)
+                found.append(call)
+    return found
+
+
+def is_at_work(state: int) -> bool:
+    """Whether a thread does anything but wait, for however long, to be called.
+
+    It waits for Python's lock as well, but not for long at a time: the fourth argument
+    of that call is a time.
+    """
+    try:
+        call = os.pread(state, 256, 0).split()
+    except OSError:  # it has ended, or a sandbox hides it
+        return False
+    return len(call) < 5 or call[4] != b"0x0"  # noqa: PLR2004 - number and arguments
