@@ -40,7 +40,7 @@ def wait_for_threads() -> None:
             time.sleep(NAP_S)
         return found
 
-    functional._maybe_wrap_tensor = wait
+    functional._maybe_wrap_tensor = wait  # type: ignore[assignment]
 
 
 def states_of(name: str) -> Sequence[int]:
