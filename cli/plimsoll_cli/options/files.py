@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import cast
 
 from plimsoll_cli.errors import CannotWriteError
-from plimsoll_planner.errors import InvalidFieldError, UnreadableError, shorten
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    MissingFieldError,
+    UnknownFieldError,
+    UnreadableError,
+    shorten,
+)
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import (
     AnyDocument,
@@ -38,13 +44,17 @@ def read(path: Path, kind: type[AnyDocument]) -> AnyDocument:
     """Read a document.
 
     Raises:
-        UnreadableError: no such file, no JSON, or another kind; says what writes one.
+        UnreadableError: no such file, no JSON, another kind, or fields of another
+            release; says what writes one.
         InvalidFieldError, SchemaVersionError: see `Document.from_json`.
     """
     try:
         return load(path, kind)
     except UnreadableError as error:
         raise UnreadableError(f"{error}; {WRITERS[kind]}") from None
+    except (MissingFieldError, UnknownFieldError) as error:
+        advice = f"if another release wrote it, make it anew: {WRITERS[kind]}"
+        raise UnreadableError(f"{error}; {advice}") from None
     except InvalidFieldError as error:
         if error.path != f"{path}: {kind.__name__}.kind":
             raise

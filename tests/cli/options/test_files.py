@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,25 @@ def test_what_is_missing_says_what_writes_it(
     assert main(command) == ExitCode.BAD_INPUT
     printed = capsys.readouterr().err
     assert message in printed
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_fields_of_another_release_say_what_writes_them_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_newer: bool
+) -> None:
+    """A profile that lacks a field, or has one more."""
+    profile = Path(a_profile_file(tmp_path))
+    found = json.loads(profile.read_text())
+    if is_newer:
+        found["more"] = 0
+    else:
+        del found["variants"]
+    profile.write_text(json.dumps(found))
+    command = ["plan", str(profile), "--offers", an_offers_file(tmp_path)]
+    assert main(command) == ExitCode.BAD_INPUT
+    printed = capsys.readouterr().err
+    assert "make it anew: plimsoll profile writes one" in printed
     assert printed.count("\n") == 1
 
 
