@@ -97,7 +97,7 @@ def main() -> int:
             for line in sys.stdin:
                 request = from_text(line, ProbeRequest)
                 answer(out, prober.probe(request, bench))
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         reason = explain(error, Phase.BUILD, None)
@@ -185,14 +185,14 @@ class Prober:
         try:
             with tensor_group(request.variant.tensor_degree, bench.device) as mesh:
                 result = self._probe(request, bench, mesh)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not is_out_of_memory(error):
                 raise self.named(error, request) from error
             result = out_of_memory(request, str(error).strip().splitlines()[0][:1000])
         gc.collect()
         return result
 
-    def named(self, error: Exception, request: ProbeRequest) -> Exception:
+    def named(self, error: BaseException, request: ProbeRequest) -> BaseException:
         """The error with the layer that raised it, unless it says all itself."""
         if isinstance(error, (PlimsollError, *NEEDS_NUMBERS)):
             return error

@@ -198,7 +198,7 @@ def be_rank(
             if answer := difference(workload, trial, mesh):
                 answer = f"layer {name!r} on {degree} ranks gives {answer}"
                 break
-    except Exception as error:  # noqa: BLE001 - their code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
         is_theirs = bool(name) and not is_out_of_memory(error)
         text = f"layer {name!r} on {degree} ranks: {located(error)}"
         answer = text if is_theirs else None

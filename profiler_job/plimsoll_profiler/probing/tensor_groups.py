@@ -162,7 +162,7 @@ def why_not_split(
             found = split_output(workload, variant, case.layer, shapes)
         except WorkloadError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 - their code
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
             return f"layer {name!r} on {degree} ranks: {located(error)}"
         if found != expected:
             return (

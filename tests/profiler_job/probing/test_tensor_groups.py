@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -120,26 +121,37 @@ def leaves_it_split(module: nn.Module, mesh: DeviceMesh) -> None:
     over(mesh, module, token=ColwiseParallel())
 
 
-def with_head(split: Workload) -> Workload:
-    """Let the first block be split so that its output is."""
+def leaves(module: nn.Module, mesh: DeviceMesh) -> None:
+    """End the process, as a script that checks its arguments."""
+    del module, mesh
+    sys.exit("no mesh wanted")
+
+
+def with_first(parallelize: Parallelize) -> Workload:
+    """Let the first layer alone be split, and that way."""
+    split = a_split_gpt()
     layers = [replace(layer, parallelize=None) for layer in split.layers]
-    layers[0] = replace(layers[0], parallelize=leaves_it_split)
+    layers[0] = replace(layers[0], parallelize=parallelize)
     return replace(split, layers=tuple(layers))
 
 
 @pytest.mark.parametrize(
     ("workload", "why"),
     [
-        (with_head(a_split_gpt()), "layer 'embedding'"),
+        (with_first(leaves_it_split), "layer 'embedding'"),
+        (
+            with_first(leaves),
+            "layer 'embedding' on 2 ranks: SystemExit: no mesh wanted at ",
+        ),
         (
             replace(a_split_gpt(), optimizer=partial(torch.optim.Adafactor, lr=1e-3)),
             "a step of the optimizer on a part of a tensor is not that part",
         ),
     ],
-    ids=["output", "optimizer"],
+    ids=["output", "exit", "optimizer"],
 )
 def test_what_cannot_be_split_is_named(workload: Workload, why: str) -> None:
-    """An output that is not whole, an optimizer that mixes numbers."""
+    """An output that is not whole, code that exits, an optimizer that mixes numbers."""
     prober = Prober(workload, [1], (1, 2))
     assert prober.split.possible == (Variant(),)
     [left_out] = prober.split.left_out

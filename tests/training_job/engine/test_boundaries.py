@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -135,6 +136,7 @@ BAD = [
         chain(impossible),
         r"'layer\.0' cannot be built: ValueError: no such head at .*\.py:\d+; --d",
     ),
+    (chain(sys.exit), r"'layer\.0' cannot be built: SystemExit; --debug"),
     (
         a_gpt(loss=lambda output, targets: output.sum(0)),  # noqa: ARG005
         r"the loss is float32\[32, 96\], but a scalar is needed: the mean",

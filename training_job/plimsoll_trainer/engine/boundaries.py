@@ -157,7 +157,7 @@ def pass_through(
         layer = build_layer(workload, index, CPU)
     except WorkloadError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise WorkloadError(
             f"layer {name!r} cannot be built: {located(error)}; {DEBUG}"
         ) from error
@@ -169,7 +169,7 @@ def pass_through(
     num_before = num_writes(x)
     try:
         output: object = layer(x)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         before = workload.layers[index - 1].name if index else "the batch"
         raise WorkloadError(
             f"layer {name!r} fails on {incoming}, which {before!r} gives: "
