@@ -68,9 +68,10 @@ def test_a_thread_that_computes_or_wants_pythons_lock_is_at_work() -> None:
             sum(range(1000))
 
     with another_thread(compute) as call:
+        assert comes_to(True, call)
         looks = [is_at_work(call) for _ in range(100)]
         ends.set()
-        assert all(looks)
+        assert sum(looks) > len(looks) / 2  # not all: see `is_at_work`
         assert comes_to(False, call)
 
 

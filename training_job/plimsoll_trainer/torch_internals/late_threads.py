@@ -19,6 +19,8 @@ from torch import Tensor
 
 THREADS = Path("/proc/self/task")
 NAME = "pt_gloo_runloop"
+FUTEX_COMMANDS, FUTEX_WAIT_BITSET = 0x7F, 9
+"""Of linux/futex.h; glibc waits so for conditions and semaphores."""
 NAP_S = 2e-5
 """Without Python's lock, so that others may have it."""
 MOST_S = 1.0
@@ -57,11 +59,16 @@ def states_of(name: str) -> Sequence[int]:
 def is_at_work(state: int) -> bool:
     """Whether a thread does anything but wait, for however long, to be called.
 
-    It waits for Python's lock as well, but not for long at a time: the fourth argument
-    of that call is a time.
+    One that waits for Python's lock does so for a time, which is the fourth argument;
+    one that waits for a mutex, as within that lock, makes another call of `futex`.
+    One that had the lock and was asked for it passes for idle until another has it.
     """
     try:
         call = os.pread(state, 256, 0).split()
     except OSError:  # it has ended, or a sandbox hides it
         return False
-    return len(call) < 5 or call[4] != b"0x0"  # noqa: PLR2004 - number and arguments
+    if len(call) < 5:  # noqa: PLR2004 - number and arguments; or it is running
+        return True
+    _, _, operation, _, timeout, *_ = call
+    waits = int(operation, 16) & FUTEX_COMMANDS == FUTEX_WAIT_BITSET
+    return not (waits and timeout == b"0x0")
