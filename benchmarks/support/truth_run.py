@@ -33,7 +33,7 @@ from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Sequences
 from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Link, Offer
-from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.override import NOTHING_FIXED, Override
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -53,7 +53,6 @@ NUM_STEPS = 6
 NUM_ROUNDS = 2
 NUM_EXCHANGES = 60
 CPU = torch.device("cpu")
-NOTHING_FIXED = Override()
 DEGREES = (1, 2, 4)
 """Tensor degrees that are profiled."""
 AMPLE_HOST_BYTES = 2**40

@@ -38,7 +38,7 @@ def standing_for(
     num_samples: int, firsts: range
 ) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield pieces, each with the number of those that it stands for."""
-    first, *_, last = (firsts[0], *firsts)
+    first, last = firsts[0], firsts[-1]
     yield (0, first), 1
     if len(firsts) > 2:  # noqa: PLR2004 - there are pieces between first and last
         yield (0, firsts[1]), num_samples * (len(firsts) - 2)

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import torch.distributed._functional_collectives as functional
@@ -33,7 +33,7 @@ def wait_for_threads() -> None:
     From now on in this process, and for the groups that there are. By default torch
     waits where a result is used; what enters is held until then.
     """
-    states = cache(partial(states_of, NAME))  # they take their name as they begin
+    states = cache(states_of_threads)  # they take their name as they begin
 
     def wait(tensor: Tensor) -> Tensor:
         found: Tensor = functional.wait_tensor(tensor)  # type: ignore[no-untyped-call]
@@ -45,12 +45,12 @@ def wait_for_threads() -> None:
     functional._maybe_wrap_tensor = wait  # type: ignore[assignment]
 
 
-def states_of(name: str) -> Sequence[int]:
-    """Open files with the system calls that this process's threads of a name are in."""
+def states_of_threads() -> Sequence[int]:
+    """Open files with the system calls that gloo's threads in this process are in."""
     found = []
     with suppress(OSError):  # where a sandbox hides them
         for thread in THREADS.iterdir():
-            if (thread / "comm").read_text().strip() == name:
+            if (thread / "comm").read_text().strip() == NAME:
                 call = os.open(thread / "syscall", os.O_RDONLY | os.O_CLOEXEC)
                 found.append(call)
     return found

@@ -13,9 +13,9 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.torch_internals.operators import FakeTensor
 
 
 class HeldTensor:
