@@ -159,6 +159,8 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+THEIR_ERRORS = (Exception, SystemExit)
+"""All that code of users may raise and that ends in a message: `sys.exit` as well."""
 OURS = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 

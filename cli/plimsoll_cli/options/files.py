@@ -53,8 +53,7 @@ def read(path: Path, kind: type[AnyDocument]) -> AnyDocument:
     except UnreadableError as error:
         raise UnreadableError(f"{error}; {WRITERS[kind]}") from None
     except (MissingFieldError, UnknownFieldError) as error:
-        advice = f"if another release wrote it, make it anew: {WRITERS[kind]}"
-        raise UnreadableError(f"{error}; {advice}") from None
+        raise of_another_release(error, kind) from None
     except InvalidFieldError as error:
         if error.path != f"{path}: {kind.__name__}.kind":
             raise
@@ -65,7 +64,9 @@ def read_answer(path: Path) -> Solution | Infeasible:
     """Read what `plimsoll plan --solution` wrote.
 
     Raises:
-        UnreadableError: no such file, no JSON, or neither of the two kinds.
+        UnreadableError: no such file, no JSON, neither of the two kinds, or fields of
+            another release; says what writes one.
+        InvalidFieldError, SchemaVersionError: see `Document.from_json`.
     """
     try:
         text = read_whole(path)
@@ -75,10 +76,12 @@ def read_answer(path: Path) -> Solution | Infeasible:
     kind: object = None
     if isinstance(value, dict):
         kind = cast("dict[str, object]", value).get("kind")
-    if kind == Infeasible.__name__:
-        return from_text(text, Infeasible, str(path))
-    if kind == Solution.__name__:
-        return from_text(text, Solution, str(path))
+    for answer in (Solution, Infeasible):
+        if kind == answer.__name__:
+            try:
+                return from_text(text, answer, str(path))
+            except (MissingFieldError, UnknownFieldError) as error:
+                raise of_another_release(error, Solution) from None
     raise UnreadableError(kind_text(path, kind, Solution, Infeasible))
 
 
@@ -92,6 +95,14 @@ def parse_json(text: str | bytes, path: Path) -> object:
         return cast("object", json.loads(text))
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
+
+
+def of_another_release(
+    error: MissingFieldError | UnknownFieldError, kind: type[Document]
+) -> UnreadableError:
+    """The error with what to do about fields that this release does not have."""
+    advice = f"if another release wrote it, make it anew: {WRITERS[kind]}"
+    return UnreadableError(f"{error}; {advice}")
 
 
 def kind_text(path: Path, found: object, *needed: type[Document]) -> str:

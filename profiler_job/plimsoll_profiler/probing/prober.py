@@ -65,7 +65,7 @@ from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.host_optimizer import steps_on_host
 from plimsoll_trainer.engine.split_tensors import parameters_here
 from plimsoll_trainer.engine.stage import build_layer
-from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
+from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.torch_internals.operators import NEEDS_NUMBERS
@@ -97,7 +97,7 @@ def main() -> int:
             for line in sys.stdin:
                 request = from_text(line, ProbeRequest)
                 answer(out, prober.probe(request, bench))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+    except THEIR_ERRORS as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         reason = explain(error, Phase.BUILD, None)
@@ -185,7 +185,7 @@ class Prober:
         try:
             with tensor_group(request.variant.tensor_degree, bench.device) as mesh:
                 result = self._probe(request, bench, mesh)
-        except (Exception, SystemExit) as error:
+        except THEIR_ERRORS as error:
             if not is_out_of_memory(error):
                 raise self.named(error, request) from error
             result = out_of_memory(request, str(error).strip().splitlines()[0][:1000])

@@ -40,7 +40,7 @@ from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
 from plimsoll_trainer.engine.stage import build_layer, run_layer
-from plimsoll_trainer.errors import located
+from plimsoll_trainer.errors import THEIR_ERRORS, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.sequence_parallel import SEQUENCE
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode
@@ -198,7 +198,7 @@ def be_rank(
             if answer := difference(workload, trial, mesh):
                 answer = f"layer {name!r} on {degree} ranks gives {answer}"
                 break
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
+    except THEIR_ERRORS as error:
         is_theirs = bool(name) and not is_out_of_memory(error)
         text = f"layer {name!r} on {degree} ranks: {located(error)}"
         answer = text if is_theirs else None

@@ -27,7 +27,7 @@ from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.world import join_world
-from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode, without_modes
 from plimsoll_trainer.torch_internals.pipeline import single_process
 from plimsoll_trainer.workload import Workload
@@ -162,7 +162,7 @@ def why_not_split(
             found = split_output(workload, variant, case.layer, shapes)
         except WorkloadError as error:
             return str(error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
+        except THEIR_ERRORS as error:
             return f"layer {name!r} on {degree} ranks: {located(error)}"
         if found != expected:
             return (

@@ -66,6 +66,23 @@ def test_fields_of_another_release_say_what_writes_them_anew(
     assert printed.count("\n") == 1
 
 
+def test_an_answer_of_another_release_says_what_writes_it_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for profiles."""
+    answer = tmp_path / "answer.json"
+    command = words(tmp_path, "--out", "/dev/null", "--solution", str(answer))
+    assert main(command) == ExitCode.DONE
+    found = json.loads(answer.read_text())
+    del found["plan"]["micro_batch"]
+    answer.write_text(json.dumps(found))
+    capsys.readouterr()
+    assert main(["explain", str(answer)]) == ExitCode.BAD_INPUT
+    printed = capsys.readouterr().err
+    assert "make it anew: plimsoll plan --solution writes one" in printed
+    assert printed.count("\n") == 1
+
+
 def test_an_answer_that_is_missing_says_what_writes_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -19,7 +19,7 @@ from plimsoll_trainer.engine.batches import DEBUG, first_batch
 from plimsoll_trainer.engine.stage import Received, build_layer, passed_on
 from plimsoll_trainer.engine.token_pieces import check_pieces
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
-from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located
 from plimsoll_trainer.sequence_parallel import SEQUENCE
 from plimsoll_trainer.torch_internals.operators import (
     NEEDS_NUMBERS,
@@ -157,7 +157,7 @@ def pass_through(
         layer = build_layer(workload, index, CPU)
     except WorkloadError:
         raise
-    except (Exception, SystemExit) as error:
+    except THEIR_ERRORS as error:
         raise WorkloadError(
             f"layer {name!r} cannot be built: {located(error)}; {DEBUG}"
         ) from error
@@ -169,7 +169,7 @@ def pass_through(
     num_before = num_writes(x)
     try:
         output: object = layer(x)
-    except (Exception, SystemExit) as error:
+    except THEIR_ERRORS as error:
         before = workload.layers[index - 1].name if index else "the batch"
         raise WorkloadError(
             f"layer {name!r} fails on {incoming}, which {before!r} gives: "

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from plimsoll_trainer.errors import (
+    THEIR_ERRORS,
     EntryPointFullError,
     TrainerError,
     WorkloadError,
@@ -51,7 +52,7 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
         made = function(**arguments)
     except TrainerError as error:  # it says already what is wrong with the workload
         raise WorkloadError(f"entry point {entrypoint}: {error}") from error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
+    except THEIR_ERRORS as error:
         refuse(entrypoint, f"raised {located(error)}; call it in a Python shell", error)
     if not isinstance(made, Workload):
         refuse(
@@ -74,7 +75,7 @@ def load_module(entrypoint: str, module: str) -> ModuleType:
     """Import the module, whatever its code raises."""
     try:
         return importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
+    except THEIR_ERRORS as error:
         parts = module.split(".")
         ours = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
         if isinstance(error, ModuleNotFoundError) and error.name in ours:
