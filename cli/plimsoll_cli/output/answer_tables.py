@@ -15,10 +15,10 @@ from rich.table import Table
 
 from plimsoll_cli.output.tables import (
     BARS,
-    known_columns,
+    each_of,
     new_table,
-    split_columns,
     table_of,
+    telling_columns,
 )
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.engine import Sharding
@@ -31,7 +31,10 @@ from plimsoll_planner.units import at_least, at_most
 
 BAR_LENGTH = 20
 PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECOMPUTE")
-ALTERNATIVES_LESS_IMPORTANT = ("REPLICAS", "PRICE/H", "COST", "OFFER", "MICRO-BATCH")
+ALTERNATIVES_LESS_IMPORTANT = (
+    *("REPLICAS", "PRICE/H", "COST"),
+    *("OPTIMIZER", "SHARDED", "OFFER", "MICRO-BATCH"),
+)
 """The devices and the stages imply the replicas."""
 TUPLES_LESS_IMPORTANT = ("REPLICAS", "AT MOST SAMPLES/S", "VERDICT", "LEAST PEAK")
 TUPLE_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
@@ -148,15 +151,16 @@ def mesh_text(plan: HybridPlan) -> str:
 
 def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
     """The other plans that could be had; money only if there is a price."""
-    return table_of(alternative_rows(plans, num_steps), left=("OFFER",))
+    return table_of(
+        alternative_rows(plans, num_steps), left=("OFFER", "SHARDED", "OPTIMIZER")
+    )
 
 
 def alternative_rows(
     plans: Sequence[HybridPlan], num_steps: int | None
 ) -> list[dict[str, str]]:
     """Rows of plans, without columns in which no plan has anything to tell."""
-    rows = [alternative_cells(plan, num_steps) for plan in plans]
-    return known_columns(split_columns(rows))
+    return telling_columns([alternative_cells(plan, num_steps) for plan in plans])
 
 
 def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
@@ -169,6 +173,8 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
         "REPLICAS": str(mesh.data) if mesh else "-",
         "TENSOR": str(mesh.tensor) if mesh else "-",
         "MICRO-BATCH": str(plan.micro_batch),
+        "SHARDED": each_of(stage.sharding for stage in plan.stages),
+        "OPTIMIZER": each_of(stage.optimizer_home for stage in plan.stages),
         "PEAK": at_least(plan.peak_bytes or 0),
         "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
         "PRICE/H": money(plan.price_per_hour, plan),

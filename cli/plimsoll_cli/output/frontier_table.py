@@ -12,8 +12,7 @@ from decimal import ROUND_DOWN, Context
 from rich.table import Table
 
 from plimsoll_cli.output.scales import ByteScale, seconds_text
-from plimsoll_cli.output.tables import table_of
-from plimsoll_planner.records.engine import OptimizerHome, Sharding
+from plimsoll_cli.output.tables import each_of, table_of, telling_columns
 from plimsoll_planner.records.frontier import Frontier, FrontierPoint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import LEAST_GAP
@@ -100,13 +99,7 @@ def curve_rows(curve: Curve) -> list[dict[str, str]]:
         }
         for place, point in enumerate(curve.points)
     ]
-    usual = {"SHARDED": str(Sharding.NONE), "OPTIMIZER": str(OptimizerHome.DEVICE)}
-    usual |= {"TENSOR": "1"}
-    for column, level in usual.items():
-        if all(row[column] == level for row in rows):
-            for row in rows:
-                del row[column]
-    return rows
+    return telling_columns(rows)
 
 
 def point_cells(
@@ -126,8 +119,8 @@ def point_cells(
         "MICRO-BATCH": str(point.micro_batch),
         "IN FLIGHT": f"{caps[0]}-{caps[-1]}" if caps[0] > caps[-1] else str(caps[0]),
         "RECOMPUTE": f"{sum(point.num_recomputed)} of {num_layers}",
-        "SHARDED": ", ".join(dict.fromkeys(point.shardings)),
-        "OPTIMIZER": ", ".join(dict.fromkeys(point.optimizer_homes)),
+        "SHARDED": each_of(point.shardings),
+        "OPTIMIZER": each_of(point.optimizer_homes),
     }
 
 

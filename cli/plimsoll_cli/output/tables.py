@@ -14,12 +14,19 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from plimsoll_cli.output.console import console, say
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.units import UNITS
 
 WIDER_THAN_ANY = 10_000
 """Columns of no terminal, to measure what a table wants."""
 BARS = ""
 """The heading of a column of bars, which repeats a number."""
+USUAL = {
+    "TENSOR": "1",
+    "SHARDED": str(Sharding.NONE),
+    "OPTIMIZER": str(OptimizerHome.DEVICE),
+}
+"""Cells, by heading, of plans without a technique."""
 EASY_FOLDED, LEAST_FOLDED = 32, 8
 """Columns of a cell that folds: as long as there is something else to leave out, and at
 last."""
@@ -44,17 +51,19 @@ def table_of(rows: Sequence[Mapping[str, str]], *, left: Container[str]) -> Tabl
     return table
 
 
-def known_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The rows without the columns that have a dash in each of them."""
-    known = [name for name in rows[0] if any(row[name] != "-" for row in rows)]
-    return [{name: row[name] for name in known} for row in rows]
+def telling_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rows without columns of nothing but dashes, or what plans usually have."""
+    telling = [
+        name
+        for name in rows[0]
+        if any(row[name] not in {"-", USUAL.get(name)} for row in rows)
+    ]
+    return [{name: row[name] for name in telling} for row in rows]
 
 
-def split_columns(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """The rows without the tensor degree, if no layer of any row is split."""
-    if any(row["TENSOR"] not in {"1", "-"} for row in rows):
-        return list(rows)
-    return [{k: cell for k, cell in row.items() if k != "TENSOR"} for row in rows]
+def each_of(values: Iterable[str]) -> str:
+    """Every value once, in order, for a cell."""
+    return ", ".join(dict.fromkeys(values))
 
 
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:

@@ -14,12 +14,7 @@ from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import COUNT, PATH
 from plimsoll_cli.output import usual_table
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
-from plimsoll_cli.output.tables import (
-    known_columns,
-    print_table,
-    split_columns,
-    table_of,
-)
+from plimsoll_cli.output.tables import print_table, table_of, telling_columns
 from plimsoll_cli.output.usual_table import figures_json, usual_cells, usual_json
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.text.explain import device_noun
@@ -71,7 +66,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         return
     noun = device_noun(problem.offers)
     rows = [row_cells(row, noun) for row in found.rows]
-    table = table_of(split_columns(rows), left=("CUTS", "FITS"))
+    table = table_of(telling_columns(rows), left=("CUTS", "FITS"))
     print_table(table, less_important=LESS_IMPORTANT)
     say(
         "",
@@ -83,7 +78,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         f"only the cuts differ. {shared_text(problem)}",
         "",
     )
-    plans = known_columns([usual_cells(row, noun) for row in usual])
+    plans = telling_columns([usual_cells(row, noun) for row in usual])
     print_table(
         table_of(plans, left=("PLAN", "SHARDED")),
         less_important=usual_table.LESS_IMPORTANT,

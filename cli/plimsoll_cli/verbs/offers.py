@@ -14,9 +14,9 @@ from plimsoll_cli.options.types import PATH, ByteQuantity
 from plimsoll_cli.output.console import Output, output_option, print_json
 from plimsoll_cli.output.tables import (
     format_bytes,
-    known_columns,
     print_table,
     table_of,
+    telling_columns,
 )
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
@@ -78,7 +78,7 @@ def offer_table(offers: Sequence[Offer]) -> Table:
     currencies = {offer.currency for offer in offers if offer.currency}
     rows = [cells(offer, with_currency=len(currencies) > 1) for offer in offers]
     left = ("OFFER", "DEVICE", "TERMS", "REGION")
-    table = table_of(known_columns(rows), left=left)
+    table = table_of(telling_columns(rows), left=left)
     if len(currencies) == 1:
         table.caption = f"prices in {min(currencies)}"
     return table

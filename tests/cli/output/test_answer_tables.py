@@ -14,6 +14,7 @@ from plimsoll_cli.output.answer_tables import (
     tuples_legend,
     tuples_table,
 )
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.plan import HybridPlan, PodShape
 from tests.support import builders as b
@@ -49,6 +50,18 @@ def test_alternatives_have_a_column_if_one_is_split() -> None:
     mixed = alternatives_table([b.a_plan(), a_split_plan()], None)
     place = headings(list(mixed.columns)).index("TENSOR")
     assert list(mixed.columns[place].cells) == ["1", "2"]
+
+
+def test_alternatives_say_which_divide_state() -> None:
+    """In a column that is there if one of them does."""
+    plan = b.a_plan()
+    level = Sharding.PARAMETERS
+    stages = tuple(replace(stage, sharding=level) for stage in plan.stages)
+    mixed = alternatives_table([plan, replace(plan, stages=stages)], None)
+    place = headings(list(mixed.columns)).index("SHARDED")
+    assert list(mixed.columns[place].cells) == ["none", "parameters"]
+    unlike = alternatives_table([plan], None)
+    assert "SHARDED" not in headings(list(unlike.columns))
 
 
 def test_tuples_of_a_count_are_told_apart() -> None:
