@@ -83,6 +83,8 @@ class Layer:
     forward_messages: Messages = Messages()
     backward_messages: Messages = Messages()
     step_messages: Messages = Messages()
+    held_messages: int = 0
+    """Bytes of messages that may stay past their time."""
 
 
 def of_adam(numbers: int, **fields: Any) -> Layer:
@@ -180,6 +182,7 @@ def costs_of(
 ) -> LayerCosts:
     """Build the table with one row for each kind, variant after variant."""
     size = len(kinds) // num_variants
+    held = [kind.held_messages for kind in kinds]
     passes = [messages([kind.forward_messages for kind in kinds])]
     passes += [messages([kind.backward_messages for kind in kinds])]
     if any(passes):
@@ -222,6 +225,7 @@ def costs_of(
         forward_messages=passes[0],
         backward_messages=passes[1],
         step_messages=messages([kind.step_messages for kind in kinds]),
+        held_messages=lines(held, byte_error) if any(held) else None,
     )
 
 

@@ -141,6 +141,9 @@ class Judge(Clock):
             )
             w_before = held_behind.get(layer - 1, 0)
             forward, backward = at_work(self, mesh, layer, level)
+            if self.which == "upper" and self.costs.held_messages is not None:
+                late = self.amount(mesh, self.costs.held_messages, layer)
+                forward, backward = forward + late, backward + late
             forward += of(layer, "forward_transient")
             unsent = 0 if self.which == "lower" else u_out
             worst = max(worst, live + u_before + forward + unsent)

@@ -249,6 +249,7 @@ def random_parts(layer: Layer, dice: random.Random) -> Layer:
         forward_messages=messages(),
         backward_messages=messages(),
         step_messages=replace(messages(), of_sample=0),
+        held_messages=dice.choice((0, 0, 1, 3)),
     )
 
 
@@ -264,6 +265,7 @@ def lighter(layer: Layer, dice: random.Random) -> Layer:
         kept=activation(layer.kept),
         again=activation(layer.again),
         forward_s=layer.forward_s * dice.choice((0.5, 1.0)),
+        held_messages=layer.held_messages + dice.choice((0, 0, 2)),
     )
 
 
@@ -307,6 +309,7 @@ def divisible(question: Asked) -> Asked:
             forward_messages=longer(layer.forward_messages),
             backward_messages=longer(layer.backward_messages),
             step_messages=longer(layer.step_messages),
+            held_messages=by * layer.held_messages,
             kept=larger(layer.kept),
             again=larger(layer.again),
             numbers=numbers,

@@ -33,9 +33,9 @@ from plimsoll_planner.memory.chain_bytes import (
     RECOMPUTED,
     ChainBytes,
     Flags,
+    Floats,
     Ints,
 )
-from plimsoll_planner.memory.option_arrays import Floats
 
 NUM_PRICES = 8
 ROUNDING = 1e-9

@@ -16,13 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import Flags, Ints
+from plimsoll_planner.memory.chain_bytes import Flags, Floats, Ints
 from plimsoll_planner.memory.pareto import beaten_by_least, in_order
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 
-Floats = NDArray[np.float64]
 MOST_NEEDED = LARGEST_DEVICE_BYTES + 1
 """Above every room."""
 HEIGHT = MOST_NEEDED + 2

@@ -66,6 +66,7 @@ from plimsoll_planner.memory.chain_bytes import (
     RECOMPUTED,
     ChainBytes,
     Flags,
+    Floats,
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
@@ -87,7 +88,6 @@ from plimsoll_planner.memory.run_options import (
     single,
 )
 
-Floats = NDArray[np.float64]
 MOST_OPTIONS = ((20, 160), (128, 64))
 """For each run and first choice, where a stage may begin with so many layers."""
 FEWEST_OPTIONS = 32

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints
 
-Numbers = NDArray[np.int64] | NDArray[np.float64]
+Values = NDArray[np.int64] | NDArray[np.float64]
 MOST_COMPARED = 2**20
 """Pairs of options compared at a time, so that the arrays stay in the cache's reach."""
 
@@ -27,7 +27,7 @@ def groups_of(group: Ints) -> tuple[Ints, Ints]:
     return starts, np.diff(np.append(starts, len(group)))
 
 
-def in_order(group: Ints, values: Numbers, *others: Ints) -> Ints:
+def in_order(group: Ints, values: Values, *others: Ints) -> Ints:
     """Places of options by group, by a first quantity, then by others.
 
     Options come as a few lists that are in order. A stable sort merges those, if both

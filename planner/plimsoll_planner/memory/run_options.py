@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import (
     KEPT,
@@ -19,14 +18,12 @@ from plimsoll_planner.memory.chain_bytes import (
     Bound,
     ChainBytes,
     Flags,
+    Floats,
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 
-Floats = NDArray[np.float64]
 NO_NODE = -1
-SWAPS = ((KEPT, RECOMPUTED),)
-"""Pairs of ways of which equal layers may change places; see `swappable`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,6 +36,8 @@ class Ground:
     """[c, l]: seconds that a way adds to the backward pass."""
     useful: Flags
     """[c, l]: ways worth trying; see `useful_ways`."""
+    alike: Flags
+    """[l]: whether a layer and the next one equal each other; False for the last."""
     ends: Ints
     """[B]: the layer behind the last one of a run; L comes last."""
     sent: Ints
@@ -101,9 +100,17 @@ def ground(
         holdings=holdings,
         added_s=added_s,
         useful=useful_ways(chain),
+        alike=equal_neighbours(chain),
         ends=ends,
         sent=sent,
     )
+
+
+AT_WORK = (
+    *("saved", "forward_transient", "backward_transient"),
+    *("backward_transient_at_end", "keeps_input", "keeps_output", "held_input"),
+)
+"""Arrays [c, l] of all that options are built from."""
 
 
 def useful_ways(chain: ChainBytes) -> Flags:
@@ -111,17 +118,25 @@ def useful_ways(chain: ChainBytes) -> Flags:
 
     Keeping such a layer instead makes no term of any option larger.
     """
-    arrays = (
-        *(chain.saved, chain.forward_transient, chain.backward_transient),
-        *(chain.backward_transient_at_end, chain.keeps_input, chain.keeps_output),
-        chain.held_input,
-    )
     smaller = np.zeros_like(chain.allowed)
-    for array in arrays:
+    for name in AT_WORK:
+        array = getattr(chain, name)
         smaller |= array < array[KEPT]
     useful = chain.allowed & (smaller | ~chain.allowed[KEPT])
     useful[KEPT] = chain.allowed[KEPT]
     return np.asarray(useful)
+
+
+def equal_neighbours(chain: ChainBytes) -> Flags:
+    """[l]: whether a layer and the next one are of one row, also as they are here.
+
+    A technique may leave one of them whole, as it is tied, and divide the other.
+    """
+    equal = chain.row[:-1] == chain.row[1:]
+    for name in ("allowed", *AT_WORK):
+        array = getattr(chain, name)
+        equal &= (array[:, :-1] == array[:, 1:]).all(axis=0)
+    return np.append(equal, False)
 
 
 def single(on: Ground, layer: int) -> Options:
@@ -162,12 +177,11 @@ def extended(on: Ground, layer: int, behind: Options, first_node: int) -> list[O
         for way in WAYS
         if on.useful[way, layer]
     }
-    for kept, again in SWAPS:
-        if on.useful[[kept, again], layer : layer + 2].all():
-            inside, at_end = swappable(on.chain, layer, kept, again)
-            is_short = on.ends[behind.end] == layer + 2
-            excluded = (behind.first == again) & np.where(is_short, at_end, inside)
-            fronts[kept] = fronts[kept].at(~excluded)
+    if on.alike[layer] and on.useful[[KEPT, RECOMPUTED], layer].all():
+        inside, at_end = swappable(on.chain, layer)
+        is_short = on.ends[behind.end] == layer + 2
+        excluded = (behind.first == RECOMPUTED) & np.where(is_short, at_end, inside)
+        fronts[KEPT] = fronts[KEPT].at(~excluded)
     return list(fronts.values())
 
 
@@ -221,39 +235,28 @@ def outlived(on: Ground, layer: int, options: Options) -> Ints:
     return np.asarray(turned + chain.held_input[:, layer][first])
 
 
-def swappable(
-    chain: ChainBytes, layer: int, kept: int = KEPT, again: int = RECOMPUTED
-) -> tuple[bool, bool]:
-    """Whether of two equal layers the first may be the one that recomputes.
-
-    Args:
-        chain: the bytes.
-        layer: the first of the two.
-        kept: its way, the costlier one to hold.
-        again: the way of the layer behind.
+def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
+    """Whether of a layer and its equal behind it the first may be what recomputes.
 
     Returns:
         Whether that is so where more layers follow in the stage, and where none does;
-        see the module's text for the conditions.
+        see the text of `option_arrays` for the conditions.
     """
-    after = layer + 1
-    if chain.row[layer] != chain.row[after]:
-        return False, False
     keeps_input, keeps_output = (
         chain.keeps_input[:, layer],
         chain.keeps_output[:, layer],
     )
-    pair = [kept, again]
+    pair = [KEPT, RECOMPUTED]
     s_kept, s_again = map(int, chain.saved[pair, layer])
     ft_kept, ft_again = map(int, chain.forward_transient[pair, layer])
     ht_kept, ht_again = map(int, chain.held_input[pair, layer])
-    ht_behind = ht_kept if keeps_output[again] else 0
+    ht_behind = ht_kept if keeps_output[RECOMPUTED] else 0
     u = int(chain.boundary[layer])
     before = int(chain.boundary[layer - 1]) if layer > 0 else 0
-    v = u if keeps_input[kept] or keeps_output[pair].all() else 0
-    w = before if keeps_input[kept] else 0
+    v = u if keeps_input[KEPT] or keeps_output[pair].all() else 0
+    w = before if keeps_input[KEPT] else 0
     settles = (
-        keeps_input[kept] == keeps_input[again]
+        keeps_input[KEPT] == keeps_input[RECOMPUTED]
         and before <= w + s_kept + u
         and s_again <= s_kept
     )
@@ -261,7 +264,7 @@ def swappable(
     def moves(behind: Ints) -> bool:
         """Whether that is so for e, the transients of backward of the layer behind."""
         e_kept, e_again = map(int, behind[pair, layer])
-        bt_again = int(chain.backward_transient[again, layer])
+        bt_again = int(chain.backward_transient[RECOMPUTED, layer])
         return bool(
             bt_again + ht_again + u <= s_kept + v + e_again
             and s_again + e_kept + ht_behind <= s_kept + e_again
@@ -271,9 +274,9 @@ def swappable(
             )
         )
 
-    same_output = keeps_output[kept] == keeps_output[again]
-    follower = after + 1
-    settled = keeps_input[kept] and (
+    same_output = keeps_output[KEPT] == keeps_output[RECOMPUTED]
+    follower = layer + 2
+    settled = keeps_input[KEPT] and (
         follower >= chain.num_layers
         or bool(
             chain.keeps_input[:, follower].all()

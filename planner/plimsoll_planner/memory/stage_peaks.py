@@ -14,10 +14,16 @@ from functools import cached_property
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes, Flags, Ints
+from plimsoll_planner.memory.chain_bytes import (
+    LARGEST_BYTES,
+    ChainBytes,
+    Flags,
+    Floats,
+    Ints,
+)
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
+from plimsoll_planner.memory.option_arrays import OptionArrays
 
 Runs = tuple[slice, slice]
 """Some A and some B, in a row each."""

@@ -154,6 +154,15 @@ class ActivationColumns(Record):
     layer's own backward pass: the engine holds it for the first layer of a stage, and
     the layer before keeps its output until its own pass. None: nothing."""
 
+    @property
+    def of_micro_batches(self) -> list[ByteColumns]:
+        """All bytes, which depend on the micro-batch."""
+        every = [
+            *(self.saved, self.forward_transient, self.backward_transient),
+            *(self.backward_transient_at_end, self.held_input),
+        ]
+        return [columns for columns in every if columns]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageColumns(Record):
@@ -260,17 +269,20 @@ class LayerCosts(Record):
     """Once in a step, after the last backward pass. None: there are none."""
 
     @property
+    def of_micro_batches(self) -> list[ByteColumns]:
+        """All bytes that depend on the micro-batch."""
+        every = [
+            self.boundary,
+            self.held_messages,
+            *self.kept.of_micro_batches,
+            *self.recomputed.of_micro_batches,
+        ]
+        return [columns for columns in every if columns]
+
+    @property
     def num_probed(self) -> int:
         """Samples up to which the bytes of some layer were probed; then come lines."""
-        return max(
-            columns.num_probed
-            for way in (self.kept, self.recomputed)
-            for columns in (
-                *(self.boundary, way.saved, way.forward_transient),
-                *(way.backward_transient, way.backward_transient_at_end),
-                *([way.held_input] if way.held_input else []),
-            )
-        )
+        return max(columns.num_probed for columns in self.of_micro_batches)
 
     @property
     def is_timed(self) -> bool:

@@ -38,7 +38,7 @@ class Limits(Record):
     """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`
     makes their devices fewest, `MinimizeCost` prices them anyway, others refuse it."""
     max_tuples: Index | None = None
-    """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
+    """Work limit: (offer, P, D, T, sequences, b) tuples that may be searched."""
 
     def usable_bytes(self, device_memory_bytes: int) -> int:
         """Bytes that a plan may use of a device, rounded down."""

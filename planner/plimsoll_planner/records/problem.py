@@ -163,7 +163,9 @@ class Problem(Document):
         check_tensor_degree(engine, self.profile, fixed.tensor_degree, sequences)
         check_techniques(engine, fixed.optimizer_home, fixed.sharding)
         if fixed.in_flight_caps and not self.has_in_flight_caps:
-            rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"
+            rule = "empty, as limits.in_flight_caps is false"
+            if limits.in_flight_caps:
+                rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"
             raise self.refuse("override.in_flight_caps", rule, fixed.in_flight_caps)
         check_fixed(self.global_batch_size, limits, fixed)
 

@@ -85,10 +85,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.chain_bytes import Floats, Ints
 from plimsoll_planner.records.engine import EngineHoldings, Schedule
 from plimsoll_planner.timing.capped_rounds import CappedRounds
-from plimsoll_planner.timing.chain_seconds import Floats
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 from plimsoll_planner.timing.stage_times import StageTimes
@@ -122,7 +121,10 @@ class OneFOneB(PipelineSchedule):
         return min(num_micro_batches, num_left)
 
     def caps(self, num_left: int, num_micro_batches: int) -> range:
-        """1 to k: the warm-up may be as short as one forward pass."""
+        """1 to k: the warm-up may be as short as one forward pass.
+
+        A rank holds the less, the fewer are in flight, as M is at least P.
+        """
         return range(1, self.in_flight(num_left, num_micro_batches) + 1)
 
     def is_saturated(self, num_stages: int, num_micro_batches: int) -> bool:

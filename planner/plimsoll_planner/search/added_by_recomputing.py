@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from plimsoll_planner.memory.added_bounds import least_added
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.chain_bytes import Floats, Ints
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.stage_peaks import least_seconds, room_of
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import Numbers

@@ -28,7 +28,7 @@ from plimsoll_planner.records.solution import (
 from plimsoll_planner.search.alternatives import pareto_front
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.certify import certificate_of, warnings_of
-from plimsoll_planner.search.choose import Choice, choose
+from plimsoll_planner.search.choose import Chosen, choose
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.verdicts import Decision
 
@@ -124,7 +124,7 @@ def statistics_of(explorer: Explorer, search_s: float) -> SearchStatistics:
 
 
 def ending(
-    problem: Problem, certificate: Certificate, chosen: Choice
+    problem: Problem, certificate: Certificate, chosen: Chosen
 ) -> tuple[Termination, float]:
     """Why the search ended, and how far the goal may be from the best.
 

@@ -19,8 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Flags, Ints
-from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.chain_bytes import Flags, Floats, Ints
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 
 AddedSeconds = Callable[[int], Floats]

@@ -1,6 +1,6 @@
 """Chooses a plan by the goal of the problem.
 
-In: the tuples of a problem and the rate floor. Out: `Choice`, None where no plan fits
+In: the tuples of a problem and the rate floor. Out: `Chosen`, None where no plan fits
 and is fast enough. Called by `answer`.
 
     MinimizeGPUs         fewest GPUs with a plan at the floor, of whole nodes where the
@@ -41,7 +41,7 @@ def no_counts() -> dict[int, list[Decision]]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Chosen:
     """The plan, and how far it may be from the best in the goal's own measure."""
 
     found: Found
@@ -55,7 +55,7 @@ class Choice:
     """Counts that were judged on the way."""
 
 
-def choose(explorer: Explorer, floor: Floor) -> Choice | None:
+def choose(explorer: Explorer, floor: Floor) -> Chosen | None:
     """Plan that the goal asks for."""
     match explorer.problem.objective.goal:
         case Goal.MINIMIZE_GPUS:
@@ -68,7 +68,7 @@ def choose(explorer: Explorer, floor: Floor) -> Choice | None:
             return most_throughput(explorer, floor)
 
 
-def fewest_gpus(explorer: Explorer, floor: Floor) -> Choice | None:
+def fewest_gpus(explorer: Explorer, floor: Floor) -> Chosen | None:
     """Go up from one GPU to the first count that fits."""
     if explorer.problem.limits.whole_nodes:
         return fewest_paid(explorer, floor)
@@ -83,7 +83,7 @@ def fewest_gpus(explorer: Explorer, floor: Floor) -> Choice | None:
     return None
 
 
-def fewest_paid(explorer: Explorer, floor: Floor) -> Choice | None:
+def fewest_paid(explorer: Explorer, floor: Floor) -> Chosen | None:
     """Find the fewest devices of whole nodes, then the fewest of them in use.
 
     Pods are equal, so more GPUs may stand on fewer nodes. A count never pays for fewer
@@ -112,7 +112,7 @@ def fewest_paid(explorer: Explorer, floor: Floor) -> Choice | None:
 
 def least_memory_near_best(
     explorer: Explorer, decisions: list[Decision], needed_per_s: float
-) -> Choice:
+) -> Chosen:
     """Least peak of the plans of a count that are nearly as fast as its fastest.
 
     At least `needed_per_s` samples per second are needed in any case. One of the tuples
@@ -134,7 +134,7 @@ def least_memory_of(
     explorer: Explorer,
     tuples: Sequence[Candidate],
     needed_per_s: Callable[[int], float],
-) -> Choice | None:
+) -> Chosen | None:
     """Least peak of all plans of some tuples that are fast enough for their count.
 
     Tuples are tried in the order of their least peak at any speed, until that is no
@@ -171,12 +171,12 @@ def least_memory_of(
     peak = explorer.device_peak(best)
     if not explorer.search.tables.is_open:
         gap = 1 - min(*least_bytes, peak) / peak if peak else 0.0
-        return Choice(found=best, memory_gap=gap)
+        return Chosen(found=best, memory_gap=gap)
 
     def longest_s(num_gpus: int) -> float:
         return explorer.target_s(needed_per_s(num_gpus))
 
-    return Choice(found=best, memory_gap=open_gap(explorer, tuples, peak, longest_s))
+    return Chosen(found=best, memory_gap=open_gap(explorer, tuples, peak, longest_s))
 
 
 def open_gap(
@@ -250,13 +250,13 @@ def preference(explorer: Explorer, plan: Found) -> tuple[float, ...]:
     )
 
 
-def least_memory(explorer: Explorer, floor: Floor) -> Choice | None:
+def least_memory(explorer: Explorer, floor: Floor) -> Chosen | None:
     """Least peak of all counts, each of them at its own floor; then fewer GPUs."""
     choice = least_memory_of(explorer, explorer.open, floor.expected)
     return choice and replace(choice, gap=choice.memory_gap)
 
 
-def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
+def least_cost(explorer: Explorer, floor: Floor) -> Chosen | None:
     """Branch and bound on the price of the training."""
 
     def cost(candidate: Candidate, step_s: float) -> float:
@@ -276,13 +276,13 @@ def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
         cost(best.candidate, best.step_s),
         lambda candidate, step_s: -score(candidate, step_s),
     )
-    return Choice(found=best, gap=gap)
+    return Chosen(found=best, gap=gap)
 
 
-def most_throughput(explorer: Explorer, floor: Floor) -> Choice | None:
+def most_throughput(explorer: Explorer, floor: Floor) -> Chosen | None:
     """Branch and bound on samples per second."""
     best = explorer.best_rate(explorer.open, floor.total)
     if best is None:
         return None
     gap = gap_below(explorer, explorer.open, best.step_s, lambda _, step_s: step_s)
-    return Choice(found=best, gap=gap)
+    return Chosen(found=best, gap=gap)

@@ -103,7 +103,7 @@ class CutBounds(NumberBounds):
         forward_s, backward_s = [0.0], [mine]
         for stage, link_s in enumerate(self.links_s):
             before, mine = mine, {}
-            own_s = self._stage(stage, next(iter(before))).forward_s
+            own_s = min(self._stage(stage, k).forward_s for k in before)
             forward_s.append(forward_s[-1] + own_s + link_s)
             sums = {
                 k: before_s + link_s + self._stage(stage, k).backward_s

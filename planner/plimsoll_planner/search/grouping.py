@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import Ints
 
-Numbers = NDArray[np.int64] | NDArray[np.float64]
+Values = NDArray[np.int64] | NDArray[np.float64]
 
 
 def group_starts(
-    weights: Sequence[Numbers], most: int, needed: Iterable[int] = ()
+    weights: Sequence[Values], most: int, needed: Iterable[int] = ()
 ) -> Ints:
     """First layer of each of at most `most` groups, and of those that are needed.
 

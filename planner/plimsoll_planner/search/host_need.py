@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
-from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Floats
 from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds

@@ -255,11 +255,11 @@ def smaller_tensor(problem: Problem) -> str:
 def other_tensor(problem: Problem, degrees: Iterable[int]) -> str:
     """First of some tensor degrees with a plan, in words; empty if none has one."""
     for degree in degrees:
-        limits = replace(problem.limits, tensor_degrees=(degree,))
-        override = replace(problem.override, tensor_degree=degree)
         try:
+            limits = replace(problem.limits, tensor_degrees=(degree,))
+            override = replace(problem.override, tensor_degree=degree)
             changed = replace(problem, limits=limits, override=override)
-        except ValueError:
+        except ValueError:  # too many for the GPUs, or another count is fixed
             continue
         gpus = first_count(changed, 1)
         if gpus:

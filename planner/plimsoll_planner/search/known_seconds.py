@@ -41,7 +41,10 @@ def with_known_seconds(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
 
 
 def clock(offer: Offer) -> Hashable:
-    """Key of the seconds on an offer: all that they depend on."""
+    """Key of the seconds of whole layers on an offer: all that they depend on.
+
+    Those of parts depend on the link inside a node as well.
+    """
     return (
         offer.device_product,
         offer.compute_rates,

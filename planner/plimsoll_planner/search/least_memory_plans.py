@@ -25,16 +25,27 @@ LEAST_MEMORY = Objective(
 def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
     """Yield the least-memory plan of every mesh of a count, on the first offer."""
     offer = replace(problem.offers[0], device_memory_bytes=LARGEST_DEVICE_BYTES)
+    limits = problem.limits
+    of_mesh = replace(
+        limits,
+        max_gpus=num_gpus,
+        whole_nodes=False,
+        pipeline_degrees=(),
+        data_degrees=(),
+        tensor_degrees=(),
+    )
     for mesh in meshes_of(num_gpus, problem.tensor_degrees):
         if mesh.pipeline > len(problem.profile.layers.name):
             continue
         if problem.global_batch_size % mesh.data:
             continue
+        if not mesh.is_within(limits.pipeline_degrees, limits.data_degrees):
+            continue
         found = solve(
             replace(
                 problem,
                 offers=(offer,),
-                limits=replace(problem.limits, max_gpus=num_gpus, whole_nodes=False),
+                limits=of_mesh,
                 objective=LEAST_MEMORY,
                 override=replace(
                     problem.needed_override,

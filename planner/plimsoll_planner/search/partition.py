@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Ints
-from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

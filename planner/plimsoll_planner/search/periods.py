@@ -26,9 +26,8 @@ from functools import cache
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.chain_bytes import Bound, Floats
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import TupleContext, least_of

@@ -16,8 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints
-from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Floats, Ints
 from plimsoll_planner.search.partition import (
     Partition,
     first_cuts,

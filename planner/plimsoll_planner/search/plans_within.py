@@ -25,7 +25,6 @@ from plimsoll_planner.timing.topology import Topology
 Run = tuple[int, int]
 Place = tuple[int, Run, int]
 """A stage, its layers, micro-batches in flight."""
-Options = tuple[StageOption, ...]
 Walked = tuple[float, list[StageOption]]
 """Seconds of a walked step, the options of its stages."""
 
@@ -39,7 +38,9 @@ class PlansWithin:
     capacity_bytes: int
     numbers: Numbers
     num_walked: int = 0
-    _options: dict[Place, Options] = field(default_factory=dict[Place, Options])
+    _options: dict[Place, tuple[StageOption, ...]] = field(
+        default_factory=dict[Place, tuple[StageOption, ...]]
+    )
     _times: dict[tuple[Place, int], StageTimes] = field(
         default_factory=dict[tuple[Place, int], StageTimes]
     )
@@ -184,7 +185,7 @@ class PlansWithin:
         """Best option of a stage alone, with so many in flight."""
         return self._options_at(place)[0]
 
-    def _options_at(self, place: Place) -> Options:
+    def _options_at(self, place: Place) -> tuple[StageOption, ...]:
         """Options of a stage with so many in flight that may be in the best plan."""
         if place not in self._options:
             stage, run, in_flight = place

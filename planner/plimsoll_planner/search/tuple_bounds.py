@@ -1,4 +1,4 @@
-"""Lower bounds of single tuples (offer, P, D, b): memory at any speed, time under it.
+"""Lower bounds of tuples (offer, P, D, T, b): memory at any speed, time under it.
 
 In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds plans.
 
@@ -14,8 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
-from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Floats, Ints
 from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.added_by_recomputing import AddedByRecomputing
@@ -74,7 +73,8 @@ class TupleBounds(AddedByRecomputing):
 
         def alone(choice: StageChoice) -> Ints:
             chain = costs.bytes(bound, b, choice.capped(None))
-            passes = np.maximum(chain.forward_transient, chain.backward_transient)
+            backward = chain.backward_transient, chain.backward_transient_at_end
+            passes = np.maximum(chain.forward_transient, np.minimum(*backward))
             least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
             return np.asarray(chain.state + least)
 

@@ -1,4 +1,4 @@
-"""Plans of single tuples (offer, P, D, b): the fastest, and the one of least memory.
+"""Plans of single tuples (offer, P, D, T, b): the fastest, and the one of least memory.
 
 In: a candidate. Out: plans (`Found`). Called by `verdicts` and `explore`.
 
@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
-from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Floats
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.grouped_plans import GroupedPlans

@@ -5,14 +5,14 @@ multiplies the tuples.
 
 **Sequence parallel alone.** For one T let two variants have the same state, and let the
 sequence parallel one have, row by row and at every micro-batch of the problem, no more
-activations under all three bounds, the same marks of what layers keep, passes and steps
-of no more seconds, and no more bytes and latencies of messages. Then each plan of the
-plain variant has, with the same cuts, ways and choices, no lower peak on any rank: the
-terms of `rank_peak` are sums and maxima of those bytes, with factors that are the same
-for both. Nor has it a shorter step, as a walk grows with each of its passes and with
-the boundaries that it sends. So plain tuples can be left out: if all others of a count
-fail they do, and the best plan is among the others. Engines that keep the outputs of
-stages are an exception: their lower bytes count an output once
+activations or held messages under all three bounds, the same marks of what layers keep,
+passes and steps of no more seconds, and no more bytes and latencies of messages. Then
+each plan of the plain variant has, with the same cuts, ways and choices, no lower peak
+on any rank: the terms of `rank_peak` are sums and maxima of those bytes, with factors
+that are the same for both. Nor has it a shorter step, as a walk grows with each of its
+passes and with the boundaries that it sends. So plain tuples can be left out: if all
+others of a count fail they do, and the best plan is among the others. Engines that keep
+the outputs of stages are an exception: their lower bytes count an output once
 (`with_outputs_held_once`), so a smaller boundary may leave more.
 """
 
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from plimsoll_planner.memory.chain_bytes import Ints, rows_of
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.records.layer_costs import (
-    ActivationColumns,
     ByteColumns,
     LayerCosts,
     MessageColumns,
@@ -108,22 +107,12 @@ def ties_of(profile: ModelProfile, variant: Variant) -> list[TiedLayers]:
 def activations_are_no_more(costs: LayerCosts, rows: Rows, batches: Ints) -> bool:
     """Whether layers keep the same, and no bytes of a micro-batch are more."""
     ways = costs.kept, costs.recomputed
-    lines = [costs.boundary, *(one for way in ways for one in lines_of(way))]
     marks = [mark for way in ways for mark in (way.keeps_input, way.keeps_output)]
     return all(
         mark[mine] == mark[theirs]
         for mark in marks
         for mine, theirs in zip(*rows, strict=True)
-    ) and are_no_more(lines, rows, batches)
-
-
-def lines_of(way: ActivationColumns) -> list[ByteColumns]:
-    """All bytes of one way of a layer."""
-    found = [
-        *(way.saved, way.forward_transient),
-        *(way.backward_transient, way.backward_transient_at_end),
-    ]
-    return [*found, way.held_input] if way.held_input else found
+    ) and are_no_more(costs.of_micro_batches, rows, batches)
 
 
 def seconds_are_no_more(costs: LayerCosts, rows: Rows, batches: Ints) -> bool:

@@ -30,13 +30,13 @@ from plimsoll_planner.memory.chain_bytes import (
     ChainBytes,
     DividedBytes,
     Flags,
+    Floats,
     Ints,
     Tie,
     countable_bytes,
 )
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.techniques.technique import SCALARS_BYTES, Choice
-from plimsoll_planner.timing.chain_seconds import Floats
 from plimsoll_planner.timing.stage_runs import EndSeconds
 from plimsoll_planner.timing.ticks import TICKS_PER_S
 

@@ -16,12 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
+from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, Floats
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
-from plimsoll_planner.timing.chain_seconds import Floats
 from plimsoll_planner.timing.stage_runs import EndSeconds
 
 Chains = Sequence[ChainBytes]

@@ -35,10 +35,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import UNSPLIT, Bound, rows_of
+from plimsoll_planner.memory.chain_bytes import UNSPLIT, Bound, Floats, rows_of
 from plimsoll_planner.records.interval import SecondsInterval
 from plimsoll_planner.records.layer_costs import (
     UNCOUNTED,
@@ -50,7 +49,6 @@ from plimsoll_planner.records.model_profile import ModelProfile, Variant
 from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.timing.ticks import down, up
 
-Floats = NDArray[np.float64]
 EFFICIENCY = {Bound.EXPECTED: 0.6, Bound.UPPER: 0.5}
 HOST_BYTES_PER_S = {Bound.LOWER: 1e12, Bound.EXPECTED: 3e10, Bound.UPPER: 1e10}
 """Memory of a host that nobody measured."""

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.chain_bytes import Floats, Ints
 from plimsoll_planner.memory.stage_peaks import AllReduces
-from plimsoll_planner.timing.chain_seconds import ChainSeconds, Floats
+from plimsoll_planner.timing.chain_seconds import ChainSeconds
 from plimsoll_planner.timing.ticks import TICKS_PER_S
 from plimsoll_planner.timing.topology import Hop, Topology
 

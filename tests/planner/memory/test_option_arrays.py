@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -29,8 +30,10 @@ from plimsoll_planner.memory.stage_peaks import (
     room_of,
     stage_bytes,
 )
-from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers, Sharding
+from plimsoll_planner.records.model_profile import ModelProfile, TiedLayers
+from plimsoll_planner.techniques.sharded_layers import LayersAtWork, ShardedLayers
+from plimsoll_planner.techniques.technique import UNCHANGED, Choice
 from tests.support.builders import an_engine
 from tests.support.chains import (
     SMALL,
@@ -123,21 +126,23 @@ def check_against_formula(
     slack: int,
     *,
     is_lower: bool = False,
+    choice: Choice = UNCHANGED,
 ) -> None:
     """Compare options and queries of every run with all of its choices."""
     holdings = holding_factors(holds)
-    chain = chain_bytes(profile, Bound.EXPECTED, flow.micro_batch)
+    whole = chain_bytes(profile, Bound.EXPECTED, flow.micro_batch)
     if is_lower:
-        chain = with_outputs_held_once(chain)
+        whole = with_outputs_held_once(whole)
+    at_work, chain = choice.at_work.bytes(whole), choice.bytes(whole)
     assert profile.costs.recompute is not None
     slopes = profile.costs.recompute.slope_s_per_sample
     added = np.array([slopes[row] for row in chain.row])
     options, stages = (
-        build_options(chain, holdings, added),
+        build_options(at_work, holdings, added),
         stage_bytes(chain, holdings),
     )
     peaks = option_peaks(stages, options, flow, options.runs)
-    at_any_speed = least_peaks(stages, build_options(chain, holdings, None), flow)
+    at_any_speed = least_peaks(stages, build_options(at_work, holdings, None), flow)
     for run in itertools.combinations(range(chain.num_layers + 1), 2):
         by_choice = {
             again: peak(chain, holdings, flow, run, again)
@@ -199,6 +204,60 @@ def test_runs_of_equal_layers_lose_nothing(
     assert swappable(chain, 1)[0] or chain.keeps_output[0, 1]
     check_against_formula(profile, an_engine().holds, flow, slack)
     check_against_formula(profile, OUTPUTS_KEPT, flow, slack, is_lower=True)
+
+
+@st.composite
+def tied_profiles(draw: st.DrawFn) -> ModelProfile:
+    """Draw equal layers of which two are tied."""
+    numbers = 16 * draw(st.integers(4, 8))
+    of_64 = SMALL.map(lambda times: 64 * times)
+    activations = st.builds(
+        Activation,
+        saved=of_64,
+        keeps_output=st.booleans(),
+        forward=of_64,
+        backward=st.integers(0, 19).map(lambda times: 64 * times),
+        keeps_input=st.just(draw(st.booleans())),
+    )
+    layer = Layer(
+        parameters=4 * numbers,
+        gradients=4 * numbers,
+        optimizer=8 * numbers,
+        numbers=numbers,
+        optimizer_of_number=8,
+        boundary=64 * draw(st.integers(0, 4)),
+        kept=draw(activations),
+        again=draw(activations),
+    )
+    tie = TiedLayers(
+        layers=draw(st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)])),
+        parameter_bytes=4 * numbers,
+        gradient_bytes=4 * numbers,
+        optimizer_bytes=8 * numbers,
+        num_numbers=numbers,
+        optimizer_bytes_per_number=8,
+    )
+    return chain_profile([layer] * 4, tied=(tie,))
+
+
+@settings(max_examples=draws(100))
+@given(
+    tied_profiles(),
+    flows(),
+    st.sampled_from([Sharding.GRADIENTS, Sharding.PARAMETERS]),
+)
+def test_equal_layers_that_are_divided_or_not_are_no_run(
+    profile: ModelProfile, flow: Flow, level: Sharding
+) -> None:
+    """Layers of one kind of which replicas divide those alone that are not tied."""
+    work = LayersAtWork(level, most=4)
+    check_against_formula(
+        profile,
+        an_engine().holds,
+        replace(flow, data_degree=2),
+        0,
+        choice=ShardedLayers(2, in_place=False, work=work),
+    )
 
 
 def test_a_run_of_n_equal_layers_has_n_options_more() -> None:

@@ -77,6 +77,11 @@ class Pipeline:
         )
 
 
+ADDED_S = st.sampled_from([0.0, 1.0, 4.0])
+"""By a number in flight, as a stage recomputes or gathers more with some than others.
+"""
+
+
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     """Draw up to four stages; each fits with one in flight, and up to some more."""
@@ -90,11 +95,18 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             end_s=float(draw(st.integers(0, 20))),
         )
         fit = range(1, draw(st.integers(1, left)) + 1)
-        added = {k: float(draw(st.sampled_from([0, 1, 4]))) for k in fit}
+        more = {
+            k: draw(st.tuples(*[st.sampled_from([0.0, 1.0, 4.0])] * 2)) for k in fit
+        }
         times.append(
             {
-                k: replace(bare, backward_s=bare.backward_s + more, in_flight_cap=k)
-                for k, more in added.items()
+                k: replace(
+                    bare,
+                    forward_s=bare.forward_s + forward_s,
+                    backward_s=bare.backward_s + backward_s,
+                    in_flight_cap=k,
+                )
+                for k, (forward_s, backward_s) in more.items()
             }
         )
     return Pipeline(times=times, num_micro_batches=size + draw(st.integers(0, 9)))

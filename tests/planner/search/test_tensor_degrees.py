@@ -139,6 +139,29 @@ def test_a_larger_tensor_degree_would_do() -> None:
     assert f"which layer {TOO_LARGE!r} alone exceeds" in "\n".join(explain(answer))
 
 
+@pytest.mark.parametrize(
+    "limited",
+    [
+        {"limits": Limits(max_gpus=2, tensor_degrees=(1,))},
+        {"limits": Limits(max_gpus=2), "override": Override(tensor_degree=1)},
+        {
+            "limits": Limits(max_gpus=6),
+            "override": Override(num_gpus=6, tensor_degree=2),
+        },
+    ],
+)
+def test_a_tensor_degree_that_the_gpus_rule_out_is_not_proposed(
+    limited: dict[str, Any],
+) -> None:
+    """The profile has one, and no count or limit that is given is a multiple of it."""
+    parts = {TWO: [HALF], Variant(tensor_degree=4): [HALF]}
+    profile = chain_profile([LAYER], split=parts, device_kind=DeviceKind.EMULATED)
+    answer = solve(asking(40, profile=profile, **limited))
+    assert not isinstance(answer, Infeasible) or (
+        "a tensor degree of 4" not in answer.nearest_change
+    )
+
+
 def test_a_fixed_plan_names_a_layer_that_is_too_large() -> None:
     """It is obeyed, with a warning."""
     answer = solve(asking(100, override=Override(tensor_degree=1)))
@@ -235,6 +258,7 @@ def test_what_is_nowhere_worse_is_searched_alone() -> None:
         replace(HALF, kept=replace(HALF.kept, keeps_input=True)),
         replace(HALF, step_messages=Messages(latencies=1)),
         replace(HALF, backward_messages=Messages(of_sample=11)),
+        replace(HALF, held_messages=1),
     ):
         found = searched_variants(asking(100, profile=of_two(both=worse)))
         assert found == (ONE, TWO, BOTH)
@@ -324,6 +348,17 @@ def test_every_mesh_of_a_count_has_its_least_memory_plan() -> None:
     problem = asking(1000, profile=of_two(2))
     plans = list(least_memory_plans(problem, 2))
     assert [str(plan.mesh) for plan in plans] == ["1 x 2", "2 x 1", "1 x 1 x 2"]
+
+
+def test_least_memory_plans_are_within_the_degrees_that_are_allowed() -> None:
+    """Of meshes alone; that fewer devices than a degree are asked for is no error."""
+    limits = Limits(max_gpus=4, pipeline_degrees=(2,))
+    problem = asking(1000, profile=of_two(2), limits=limits)
+    shown = [
+        [str(plan.mesh) for plan in least_memory_plans(problem, count)]
+        for count in (1, 2, 4)
+    ]
+    assert shown == [[], ["2 x 1"], ["2 x 2", "2 x 1 x 2"]]
 
 
 def test_rules_of_cutting_are_compared_at_one_tensor_degree() -> None:
