@@ -30,10 +30,10 @@ always does, as the engine holds it.
 
 The output that is not sent yet is that of the warm-up, the sent gradient is there
 after it, so the two are never held at once, and with k = 1 there is no such output.
-Beside each other, in forward, they are up to one boundary too much: 3 to 4 % of ranks
-made to show it, where forward decides the peak and k = 1 or A > 0; else nothing. An
-option of a run is the same for all k, so `forward` counts both, and its lower bound,
-which has to stay below the truth, counts the gradient alone.
+Expected bytes count the larger. An option of a run is the same for all k, so upper
+bytes, which the search compares, count both in `forward`: up to one boundary too much,
+where forward decides the peak and k = 1 or A > 0. Lower bytes, which have to stay below
+the truth, count the gradient alone.
 
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
 the stage share a parameter, the gradient that backward computes first waits for the
@@ -154,7 +154,6 @@ def pass_peaks(
         before[at + 1] = saved
         saved += alive.get(at, 0)
     # [2] What the stage starts from.
-    unsent = u_out * holdings.output_unsent * (chain.bound is not Bound.LOWER)
     goes_on = load.flow.num_micro_batches > load.flow.in_flight
     stale = u_in * holdings.gradient_sent if goes_on else 0
     if chain.past_output:
@@ -162,6 +161,11 @@ def pass_peaks(
             load.flow.in_flight, load.flow.num_micro_batches
         )
     others = load.flow.in_flight - 1
+    unsent = u_out * holdings.output_unsent
+    if chain.bound is Bound.EXPECTED:
+        unsent = max(unsent * (others > 0) - stale, 0)
+    elif chain.bound is Bound.LOWER:
+        unsent = 0
     held_boundaries = load.flow.in_flight * u_in * holdings.input_in_flight + stale
     held_boundaries += others * u_out * keeps_output
 

@@ -130,7 +130,7 @@ def check_against_formula(
 ) -> None:
     """Compare options and queries of every run with all of its choices."""
     holdings = holding_factors(holds)
-    whole = chain_bytes(profile, Bound.EXPECTED, flow.micro_batch)
+    whole = chain_bytes(profile, Bound.UPPER, flow.micro_batch)
     if is_lower:
         whole = with_outputs_held_once(whole)
     at_work, chain = choice.at_work.bytes(whole), choice.bytes(whole)
@@ -200,7 +200,7 @@ def test_runs_of_equal_layers_lose_nothing(
     profile: ModelProfile, flow: Flow, slack: int
 ) -> None:
     """If only the first layers of a run recompute, the best choices still exist."""
-    chain = chain_bytes(profile, Bound.EXPECTED, 1)
+    chain = chain_bytes(profile, Bound.UPPER, 1)
     assert swappable(chain, 1)[0] or chain.keeps_output[0, 1]
     check_against_formula(profile, an_engine().holds, flow, slack)
     check_against_formula(profile, OUTPUTS_KEPT, flow, slack, is_lower=True)

@@ -39,7 +39,7 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
 
     With the options of the least memory beside them, that is the exact one.
     """
-    chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
+    chain = chain_bytes(chain_profile(layers), Bound.UPPER, 1)
     added = np.array([layer.recompute_s for layer in layers])
     flow = full_flow(in_flight)
     stages = stage_bytes(chain, HELD)
@@ -92,7 +92,7 @@ def test_pruning_without_seconds_keeps_both_ends(
     layers: list[Layer], in_flight: int
 ) -> None:
     """The least saved and the least peak of each run; all were one part before."""
-    chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
+    chain = chain_bytes(chain_profile(layers), Bound.UPPER, 1)
     exact = build_options(chain, HELD, None)
     merged = build_options(chain, HELD, None, is_lower=True, most=3)
     assert (merged.least_saved == exact.least_saved).all()
@@ -111,7 +111,7 @@ def test_many_different_layers_stay_within_bounds() -> None:
     for saved, seconds in zip(rng.integers(50, 99, 30), rng.random(30), strict=True):
         kept = Activation(saved=int(saved), keeps_input=True, backward=int(saved) + 9)
         layers.append(Layer(boundary=1, kept=kept, recompute_s=float(seconds)))
-    chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
+    chain = chain_bytes(chain_profile(layers), Bound.UPPER, 1)
     added = np.array([layer.recompute_s for layer in layers])
     options = build_options(chain, HELD, added, most=64)
     assert options.pruned[0, 30]

@@ -66,7 +66,7 @@ def peaks_of(
     load: StageLoad,
     holds: EngineHoldings = OURS,
     tied: tuple[TiedLayers, ...] = (),
-    bound: Bound = Bound.EXPECTED,
+    bound: Bound = Bound.UPPER,
 ) -> dict[Phase, int]:
     """Evaluate the formula on the four layers."""
     profile = chain_profile(
@@ -101,9 +101,15 @@ def test_an_unsent_output_is_in_no_lower_bound() -> None:
     """The stage above: after the warm-up the gradient that was sent takes its place.
 
     forward  layer 2: 20 + u_1 5 + 14 = 39, less u_out; real ranks hold that, as they
-             showed where forward is the larger one
+             showed where forward is the larger one, but for the larger boundary
     """
     load = a_load(1, 3, in_flight=2, num_micro_batches=3)
+    expected = peaks_of(load, bound=Bound.EXPECTED)
+    assert expected[Phase.FORWARD] == 310 + 37 + 39 + (4 - 3)
+    one = a_load(0, 2, in_flight=1, num_micro_batches=3)
+    most, least = (peaks_of(one, bound=b) for b in (Bound.UPPER, Bound.LOWER))
+    assert most[Phase.FORWARD] == least[Phase.FORWARD] + 5
+    assert peaks_of(one, bound=Bound.EXPECTED) == least
     assert peaks_of(load, bound=Bound.LOWER) == {
         Phase.FORWARD: 310 + 37 + 39,
         Phase.BACKWARD: 310 + 37 + 45,
