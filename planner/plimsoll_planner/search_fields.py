@@ -170,8 +170,8 @@ FIELDS: Final = (
     SearchField(
         record="limits.max_tuples",
         option="--max-tuples",
-        help="Work limit: how many combinations of offer, stages, replicas and "
-        "micro-batch are searched.",
+        help="Work limit: how many combinations of offer, stages, replicas, tensor "
+        "degree and micro-batch are searched.",
     ),
     SearchField(
         record="limits.whole_nodes",

@@ -13,19 +13,13 @@ from itertools import groupby
 from rich.console import JustifyMethod
 from rich.table import Table
 
-from plimsoll_cli.output.tables import (
-    BARS,
-    each_of,
-    new_table,
-    table_of,
-    telling_columns,
-)
+from plimsoll_cli.output.tables import BARS, new_table, table_of, telling_columns
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.text.explain import counted, device_noun, offer_text
-from plimsoll_planner.text.plans import cost_of, nodes_text
+from plimsoll_planner.text.plans import cost_of, each_of, nodes_text
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most
 
@@ -138,11 +132,14 @@ def plan_line(plan: HybridPlan) -> str:
 
 
 def mesh_text(plan: HybridPlan) -> str:
-    """P x D, and T if layers are split."""
+    """P x D with what replicas divide, and T if layers are split."""
     mesh, variant = plan.mesh, plan.stages[0].variant
     if mesh is None:
         return "uneven mesh"
     text = f"{counted(mesh.pipeline, 'stage')} x {counted(mesh.data, 'replica')}"
+    levels = each_of(stage.sharding for stage in plan.stages)
+    if levels != Sharding.NONE:
+        text += f" (sharded: {levels})"
     if mesh.tensor == 1:
         return text
     how = " (sequence parallel)" if variant.sequence_parallel else ""

@@ -12,11 +12,12 @@ from decimal import ROUND_DOWN, Context
 from rich.table import Table
 
 from plimsoll_cli.output.scales import ByteScale, seconds_text
-from plimsoll_cli.output.tables import each_of, table_of, telling_columns
+from plimsoll_cli.output.tables import table_of, telling_columns
 from plimsoll_planner.records.frontier import Frontier, FrontierPoint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import LEAST_GAP
 from plimsoll_planner.text.explain import gpus_text
+from plimsoll_planner.text.plans import each_of
 
 THIS, OTHER = "@", "o"
 """Marks of the plan and of other points, in table and picture."""

@@ -61,11 +61,6 @@ def telling_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return [{name: row[name] for name in telling} for row in rows]
 
 
-def each_of(values: Iterable[str]) -> str:
-    """Every value once, in order, for a cell."""
-    return ", ".join(dict.fromkeys(values))
-
-
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:
     """Print a table; what does not fit is left out, and no number is cut.
 

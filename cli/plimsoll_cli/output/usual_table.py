@@ -8,40 +8,54 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from plimsoll_planner.text.explain import device_noun, offer_text
 from plimsoll_planner.units import at_least
 
 if TYPE_CHECKING:
+    from plimsoll_planner.records.problem import Problem
     from plimsoll_planner.search.baselines import Row
+    from plimsoll_planner.search.space import Candidate
     from plimsoll_planner.search.usual_plans import UsualRow
 
 STEPS = 1000
 """Steps that a price is of."""
-LESS_IMPORTANT = ("MICRO-BATCH", "SHARDED", "SAMPLES/S")
+LESS_IMPORTANT = ("MICRO-BATCH", "SAMPLES/S", "SHARDED", "OFFER")
 MEANINGS = (
-    "fsdp: parameters divided over all; fsdp-tp: and each layer over a node; "
-    "torchtitan-3d, megatron-3d: and the fewest stages that fit, by their defaults. "
-    "Blocks recompute; each is on the fewest GPUs that it fits on, at any speed. ours: "
-    "the fastest on as many."
+    "P x D x T: stages, replicas, and ranks that share each layer. fsdp: parameters "
+    "divided over all; fsdp-tp: and each layer over the largest T of a node that was "
+    "profiled; torchtitan-3d, megatron-3d: and the fewest stages that fit, by their "
+    "defaults. Their blocks recompute and optimizers are on devices, whatever the "
+    "options fix; each is on the fewest devices up to --max-gpus that it fits on, at "
+    "any speed. ours: the fastest on the fewest, and on as many as each of them."
 )
 
 
-def usual_cells(row: UsualRow, noun: str) -> dict[str, str]:
-    """The cells of a row, with a dash if none fits; devices are `noun`."""
-    found = row.found
+def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
+    """The cells of a row, with a dash if none fits."""
+    found, offers = row.found, problem.offers
+    noun, most = device_noun(offers), problem.limits.max_gpus
     candidate = found and found.candidate
     mesh = candidate and candidate.mesh
     cost = cost_of_steps(row)
     return {
         "PLAN": row.name,
-        f"{noun.upper()}S": str(candidate.num_gpus) if candidate else "none fits",
+        f"{noun.upper()}S": str(candidate.num_gpus) if candidate else f"none to {most}",
+        "OFFER": offer_text(offers[candidate.offer]) if candidate else "-",
         "P x D x T": f"{mesh.pipeline} x {mesh.data} x {mesh.tensor}" if mesh else "-",
         "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
         "SHARDED": level(row) if found else "-",
         "PEAK": at_least(row.peak_bytes) if found else "-",
         "STEP": f"{found.step_s:.4g} s" if found else "-",
         "SAMPLES/S": f"{row.samples_per_s:.4g}" if found else "-",
-        f"COST/{STEPS} STEPS": "-" if cost is None else f"{cost:.2f}",
+        f"COST/{STEPS} STEPS": money(cost, problem, candidate),
     }
+
+
+def money(amount: Decimal | None, problem: Problem, candidate: Candidate | None) -> str:
+    """An amount in the currency of a plan's offer."""
+    if amount is None or candidate is None:
+        return "-"
+    return f"{amount:.2f} {problem.offers[candidate.offer].currency or ''}".rstrip()
 
 
 def usual_json(row: UsualRow) -> dict[str, object]:

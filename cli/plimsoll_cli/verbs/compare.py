@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from plimsoll_planner.search.baselines import Row
 
 LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
+MOST_GPUS = 16
+"""On which usual plans are looked for; the default of `--max-gpus`."""
 
 
 @click.command()
@@ -33,7 +35,9 @@ LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 @question_options(
     but=("--objective", "--whole-nodes", "--gpus", "--cuts", "--recompute")
 )
-@click.option("--gpus", required=True, type=COUNT, help="That the model is cut for.")
+@click.option(
+    "--gpus", required=True, type=COUNT, help="GPUs that the model is cut for."
+)
 @click.option(
     "--recompute",
     type=click.Choice(["free", "none", "all"]),
@@ -53,7 +57,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     from plimsoll_planner.search import baselines, usual_plans  # noqa: PLC0415 - see above
 
     check_counts(gpus, options)
-    options["max_gpus"] = options["max_gpus"] or gpus
+    options["max_gpus"] = options["max_gpus"] or max(gpus, MOST_GPUS)
     if options["recompute"] == "free":
         del options["recompute"]
     problem = read_problem(profile, options)
@@ -78,9 +82,9 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         f"only the cuts differ. {shared_text(problem)}",
         "",
     )
-    plans = telling_columns([usual_cells(row, noun) for row in usual])
+    plans = telling_columns([usual_cells(row, problem) for row in usual])
     print_table(
-        table_of(plans, left=("PLAN", "SHARDED")),
+        table_of(plans, left=("PLAN", "OFFER", "SHARDED")),
         less_important=usual_table.LESS_IMPORTANT,
     )
     say("", usual_table.MEANINGS)

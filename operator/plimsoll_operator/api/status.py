@@ -21,7 +21,9 @@ from plimsoll_planner.records.bounds import (
     Range,
     Text,
 )
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import Sequences
 
 DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
@@ -127,6 +129,14 @@ class PlanStatus(ApiRecord):
     """How many replicas train side by side: the degree of data parallelism."""
     tensor: Count = 1
     """How many ranks share each layer: the degree of tensor parallelism."""
+    sequences: Sequences = Sequences.WHOLE
+    """Whether the ranks that share each layer also split the sequences between them."""
+    sharding: Label = str(Sharding.NONE)
+    """What the replicas divide: `none`, `optimizer`, `gradients` or `parameters`, the
+    last two with all before; several, with commas, where stages differ."""
+    optimizer_home: Label = str(OptimizerHome.DEVICE)
+    """The memory that holds the optimizer: `device` or `host`; both, with a comma,
+    where stages differ."""
     micro_batch: Count
     """How many samples go through a stage at a time."""
     schedule: Label

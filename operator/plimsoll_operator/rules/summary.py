@@ -35,6 +35,7 @@ from plimsoll_planner.text.explain import (
     space_text,
 )
 from plimsoll_planner.text.headline import headline_text
+from plimsoll_planner.text.plans import each_of
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_planner.vocabulary import IN_SPEC
 
@@ -181,6 +182,9 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
         pipeline=mesh.pipeline,
         data=mesh.data,
         tensor=mesh.tensor,
+        sequences=plan.stages[0].variant.sequences,
+        sharding=each_of(stage.sharding for stage in plan.stages),
+        optimizer_home=each_of(stage.optimizer_home for stage in plan.stages),
         micro_batch=plan.micro_batch,
         schedule=plan.schedule,
         predicted_peak_bytes=plan.peak_bytes or 0,

@@ -70,8 +70,9 @@ def check_tensor_degree(
     if degree not in profile.tensor_degrees:
         known = ", ".join(map(str, profile.tensor_degrees))
         reason = profile.why_not_split(degree)
-        rule = f"one that the layers were profiled for: {known}"
-        raise refuse("tensor_degree", f"{rule} ({reason})" if reason else rule, degree)
+        reason = reason or f"profile again, with {degree} among the tensor degrees"
+        rule = f"one that the layers were profiled for: {known} ({reason})"
+        raise refuse("tensor_degree", rule, degree)
 
 
 def check_sequences(

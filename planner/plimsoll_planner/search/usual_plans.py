@@ -1,10 +1,11 @@
 """Plans that people use, judged by the same model as ours.
 
 In: a problem. Out: one `UsualRow` for each habit, on the fewest GPUs that it fits on,
-and ours on as many. Called by `plimsoll compare`. A habit fixes degrees, cuts, levels
-of sharding and what recomputes; the numbers that it leaves open (replicas, and the
-micro-batch if it is not stated) are those of its fastest plan. T is the largest degree
-that a node has and the profile knows.
+and ours on as many, and on the fewest. Called by `plimsoll compare`. A habit fixes
+degrees, cuts, levels of sharding and what recomputes, whatever a person fixed of our
+plans; the numbers that it leaves open (replicas, and the micro-batch if it is not
+stated) are those of its fastest plan. Optimizers are on the device. T is the largest
+degree that a node has and the profile knows.
 
     fsdp           P = 1, parameters divided over all GPUs, blocks recompute: torch's
                    `fully_shard` on each block
@@ -30,6 +31,7 @@ from decimal import Decimal
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import rows_of
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
@@ -112,12 +114,22 @@ def usual_plans(problem: Problem) -> list[UsualRow]:
     """A row for each habit, and ours on as many GPUs as each of them takes."""
     rows = [row_of(problem, habit) for habit in HABITS]
     counts = {row.found.candidate.num_gpus for row in rows if row.found}
-    ours = Explorer(problem)
-    return [*rows, *(ours_on(ours, count) for count in sorted(counts))]
+    explorer, below = Explorer(problem), min(counts, default=len_of(problem))
+    every = (ours_on(explorer, count) for count in range(1, below))
+    fewest = next((row for row in every if row.found), None)
+    ours = [ours_on(explorer, count) for count in sorted(counts)]
+    return [*rows, *([fewest] if fewest else []), *ours]
+
+
+def len_of(problem: Problem) -> int:
+    """Number behind the most GPUs that are asked about."""
+    return problem.limits.max_gpus + 1
 
 
 def ours_on(explorer: Explorer, num_gpus: int) -> UsualRow:
     """Our fastest plan on so many GPUs."""
+    if num_gpus not in explorer.families:
+        return UsualRow(name="ours", found=None)
     tuples = (one for one in explorer.tuples_of(num_gpus) if one.rule is None)
     found = explorer.best_rate(one for one in tuples if explorer.search.fits(one))
     return judged("ours", explorer, found)
@@ -131,9 +143,9 @@ def row_of(problem: Problem, habit: Habit) -> UsualRow:
             if count not in explorer.families:
                 continue
             decisions = explorer.decide(count, Floor())
-            found = [one.found for one in decisions if one.found is not None]
-            if found:
-                return judged(habit.name, explorer, max(found, key=explorer.rate))
+            fitting = [one.candidate for one in decisions if one.found is not None]
+            if fitting:
+                return judged(habit.name, explorer, explorer.best_rate(fitting))
     return UsualRow(name=habit.name, found=None)
 
 
@@ -145,17 +157,22 @@ def explorers_of(problem: Problem, habit: Habit) -> Iterator[Explorer]:
         cuts = habit.cuts(size, stages)
         if cuts is None or degree not in problem.possible_tensor_degrees:
             continue
+        needed = problem.needed_override
         fixed = replace(
-            problem.override,
+            needed,
             num_stages=stages,
             tensor_degree=degree,
             cuts=cuts,
             sharding=habit.sharding,
             optimizer_home=OptimizerHome.DEVICE,
-            micro_batch=habit.micro_batch,
+            micro_batch=needed.micro_batch or habit.micro_batch,
             recomputed_layers=recomputed(problem),
         )
-        limits = replace(problem.limits, in_flight_caps=False, tensor_degrees=(degree,))
+        limits = Limits(
+            max_gpus=problem.limits.max_gpus,
+            headroom=problem.limits.headroom,
+            in_flight_caps=False,
+        )
         try:
             yield Explorer(replace(problem, override=fixed, limits=limits))
         except CannotPlanError:
@@ -169,10 +186,7 @@ def widest(problem: Problem) -> int:
 
 
 def recomputed(problem: Problem) -> tuple[int, ...]:
-    """Blocks, as far as they may recompute; or what is fixed by hand."""
-    fixed = problem.override.recomputed_layers
-    if fixed is not None:
-        return fixed
+    """Blocks, as far as they may recompute."""
     can, rows = problem.profile.costs.recomputable, rows_of(problem.profile)
     blocks = range(1, len(rows) - 1)
     return tuple(layer for layer in blocks if can[rows[layer]])

@@ -87,7 +87,7 @@ def too_large_text(layer: str | None) -> str:
     """End of a sentence on memory that lacks, where one layer is too large."""
     if layer is None:
         return ""
-    return f", which layer {layer!r} alone exceeds: a larger tensor degree divides it"
+    return f", which layer {layer!r} alone exceeds"
 
 
 def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
@@ -392,7 +392,7 @@ def explain(answer: Solution | Infeasible) -> list[str]:
 
 def infeasible_lines(answer: Infeasible) -> list[str]:
     """Reason why there is no plan, and the change that would help."""
-    lines = [f"no plan: {answer.binding} binds"]
+    lines = [f"no plan: {REASONS.get(answer.binding, f'{answer.binding} binds')}"]
     if answer.nearest_miss is not None:
         text = miss_text(answer.nearest_miss, answer.certificate.space.offers)
         lines.append(f"nearest miss: {text}")

@@ -5,6 +5,7 @@ In: a `HybridPlan`. Out: text. Called by the headline, the report and the CLI.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 
 from plimsoll_planner.records.plan import HybridPlan
@@ -63,3 +64,8 @@ def pods_text(plan: HybridPlan) -> str:
                 f"{more} stand on {nodes})"
             )
     return ""
+
+
+def each_of(values: Iterable[str]) -> str:
+    """Every value once, in order: `gradients, optimizer`."""
+    return ", ".join(dict.fromkeys(values))

@@ -52,17 +52,20 @@ RULES = {
     Rule.REPLAYED: "the replay of its plan decided it",
     Rule.NOT_SEARCHED: "the work limit cut it off",
 }
-COMBINATION = (
-    "a combination is an offer, stages, replicas and a micro-batch; decided by:"
-)
+COMBINATION = "a combination is an offer, stages, replicas and a micro-batch"
 WITH_TENSOR = (
     "a combination is an offer, stages, replicas, a tensor degree (with `sp`: sequence "
-    "parallel as well) and a micro-batch; decided by:"
+    "parallel as well) and a micro-batch"
 )
+
+
+def combination_text(*, has_tensor: bool) -> str:
+    """Parts of a combination, or of a tuple as the search has it."""
+    return WITH_TENSOR if has_tensor else COMBINATION
 
 
 def rule_lines(rules: Iterable[Rule], *, has_tensor: bool = False) -> list[str]:
     """Meaning of the rules that occur, and of tensor degrees if there are any."""
     found = set(rules)
     lines = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
-    return [WITH_TENSOR if has_tensor else COMBINATION, *lines]
+    return [f"{combination_text(has_tensor=has_tensor)}; decided by:", *lines]

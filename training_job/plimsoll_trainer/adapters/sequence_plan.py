@@ -27,7 +27,9 @@ from plimsoll_trainer.adapters.tensor_plan import (
     Styles,
     Ways,
     can_be_split,
+    heads_of,
     split,
+    split_heads,
     ways_of,
     ways_of_block,
 )
@@ -70,7 +72,8 @@ def split_block_sequence(anatomy: Anatomy, place: int) -> Parallelize | None:
     is_known = ways and "block" not in around and all(map(is_norm, beside.values()))
     if not is_known or not sequences_can_be_split(anatomy):
         return None
-    return partial(split_layer, ways=ways, around=around, on_parts=tuple(beside))
+    divide = partial(split_layer, ways=ways, around=around, on_parts=tuple(beside))
+    return partial(split_heads, divide, heads_of(anatomy))
 
 
 def split_embedding_sequence(anatomy: Anatomy) -> Parallelize | None:

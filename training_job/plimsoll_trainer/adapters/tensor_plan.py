@@ -23,6 +23,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
+from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import Parallelize
 
 Styles = Mapping[str, Callable[[], ParallelStyle]]
@@ -41,9 +42,37 @@ Ways = Mapping[str, str]
 """By the path of a module in a layer."""
 
 
+HEADS = ("num_attention_heads", "num_key_value_heads")
+"""Fields of a configuration, of heads that are divided whole."""
+
+
 def split_block(anatomy: Anatomy, place: int) -> Parallelize | None:
     """How one block is split; None if nobody knows."""
-    return splitting(ways_of_block(anatomy, place), anatomy)
+    divide = splitting(ways_of_block(anatomy, place), anatomy)
+    return divide and partial(split_heads, divide, heads_of(anatomy))
+
+
+def heads_of(anatomy: Anatomy) -> dict[str, int]:
+    """Numbers of heads, by their field of the configuration."""
+    config = anatomy.model.config.get_text_config(decoder=True)
+    found = {field: getattr(config, field, None) for field in HEADS}
+    return {field: number for field, number in found.items() if type(number) is int}
+
+
+def split_heads(
+    divide: Parallelize, heads: Mapping[str, int], module: nn.Module, mesh: DeviceMesh
+) -> None:
+    """Split a block, each rank with as many whole heads.
+
+    Raises:
+        WorkloadError: there are not as many for each.
+    """
+    for field, number in heads.items():
+        if number % mesh.size():
+            raise WorkloadError(
+                f"{field} is {number}, which the tensor degree does not divide"
+            )
+    divide(module, mesh)
 
 
 def split_embedding(anatomy: Anatomy) -> Parallelize | None:
