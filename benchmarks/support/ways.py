@@ -29,7 +29,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.build_plan import build_plan
-from plimsoll_planner.search.choose import Choice, least_device_peak, least_memory_of
+from plimsoll_planner.search.choose import Chosen, least_device_peak, least_memory_of
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
 
@@ -103,7 +103,7 @@ class Pipeline:
             if one.rule is None
         ]
 
-    def least_memory(self, step_s: float | None = None) -> Choice | None:
+    def least_memory(self, step_s: float | None = None) -> Chosen | None:
         """Plan of the least peak within a step's time, None where all take longer."""
         batch = self.explorer.problem.global_batch_size
         needed_per_s = batch / step_s if step_s else 0.0

@@ -76,13 +76,14 @@ def read_answer(path: Path) -> Solution | Infeasible:
     kind: object = None
     if isinstance(value, dict):
         kind = cast("dict[str, object]", value).get("kind")
-    for answer in (Solution, Infeasible):
-        if kind == answer.__name__:
-            try:
-                return from_text(text, answer, str(path))
-            except (MissingFieldError, UnknownFieldError) as error:
-                raise of_another_release(error, Solution) from None
-    raise UnreadableError(kind_text(path, kind, Solution, Infeasible))
+    if kind not in {Solution.__name__, Infeasible.__name__}:
+        raise UnreadableError(kind_text(path, kind, Solution, Infeasible))
+    try:
+        if kind == Solution.__name__:
+            return from_text(text, Solution, str(path))
+        return from_text(text, Infeasible, str(path))
+    except (MissingFieldError, UnknownFieldError) as error:
+        raise of_another_release(error, Solution) from None
 
 
 def parse_json(text: str | bytes, path: Path) -> object:

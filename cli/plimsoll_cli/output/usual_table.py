@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from plimsoll_planner.text.explain import device_noun, offer_text
+from plimsoll_planner.text.plans import each_of
 from plimsoll_planner.units import at_least
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
     """The cells of a row, with a dash if none fits."""
     found, offers = row.found, problem.offers
     noun, most = device_noun(offers), problem.limits.max_gpus
-    candidate = found and found.candidate
+    candidate = found.candidate if found else None
     mesh = candidate and candidate.mesh
     cost = cost_of_steps(row)
     return {
@@ -91,8 +92,7 @@ def level(row: UsualRow) -> str:
     """Levels of sharding of its stages, each once."""
     if row.found is None:
         return ""
-    levels = (str(one.stated.get("sharding", "none")) for one in row.found.choices)
-    return ", ".join(dict.fromkeys(levels))
+    return each_of(str(one.stated.get("sharding", "none")) for one in row.found.choices)
 
 
 def cost_of_steps(row: UsualRow) -> Decimal | None:
