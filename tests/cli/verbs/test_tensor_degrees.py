@@ -114,7 +114,7 @@ def test_a_degree_above_a_node_is_named(
     asked = planning(tmp_path, SPLIT, (1, 2), devices_per_node=1)
     assert main([*asked, "--tensor", "2"]) == ExitCode.NO_PLAN
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "no plan: tensor-group binds"
+    assert shown[0] == "no plan: the tensor degree is above the devices of a node"
     assert "would do: a tensor degree of 1, on 1 device" in shown
 
 
