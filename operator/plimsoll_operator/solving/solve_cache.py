@@ -7,6 +7,7 @@ observed, and by the executor.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -271,6 +272,7 @@ def search_once(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
     from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
 
     found = solve_with_replay(problem, lambda plan: known.get(digest_of(plan)))
+    gc.collect()  # its arrays are part of cycles, and the next search needs the room
     waits_for = ""
     if found.waits and isinstance(found.answer, Solution):
         waits_for = digest_of(found.answer.plan)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 from plimsoll_planner.memory.option_arrays import OptionArrays
 
-MOST_OPTION_BYTES = 2**30
+MOST_OPTION_BYTES = 3 * 2**28
 """Options that are kept; older ones are built again when they are asked for."""
 
 

@@ -39,7 +39,7 @@ Bounds = tuple[ChoiceBounds, ...]
 Steps = Callable[[ChoiceBounds, int, AddedSeconds, Floats], Floats]
 """Step bounds [A, B] of a choice, by M and the least that other choices have."""
 HALF = 0.5
-MOST_BOUNDS = 64
+MOST_BOUNDS = 8
 """Tuples whose step bounds are kept."""
 
 
