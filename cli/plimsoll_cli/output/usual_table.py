@@ -8,6 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.text.explain import device_noun, offer_text
 from plimsoll_planner.text.plans import each_of
 from plimsoll_planner.units import at_least
@@ -15,6 +16,7 @@ from plimsoll_planner.units import at_least
 if TYPE_CHECKING:
     from plimsoll_planner.records.problem import Problem
     from plimsoll_planner.search.baselines import Row
+    from plimsoll_planner.search.found import Found
     from plimsoll_planner.search.space import Candidate
     from plimsoll_planner.search.usual_plans import UsualRow
 
@@ -44,7 +46,8 @@ def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
         "OFFER": offer_text(offers[candidate.offer]) if candidate else "-",
         "P x D x T": f"{mesh.pipeline} x {mesh.data} x {mesh.tensor}" if mesh else "-",
         "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
-        "SHARDED": level(row) if found else "-",
+        "SHARDED": stated(found, "sharding", Sharding.NONE),
+        "OPTIMIZER": stated(found, "optimizer_home", OptimizerHome.DEVICE),
         "PEAK": at_least(row.peak_bytes) if found else "-",
         "STEP": f"{found.step_s:.4g} s" if found else "-",
         "SAMPLES/S": f"{row.samples_per_s:.4g}" if found else "-",
@@ -65,7 +68,7 @@ def usual_json(row: UsualRow) -> dict[str, object]:
     return {
         "plan": row.name,
         "gpus": found and found.candidate.num_gpus,
-        "sharding": level(row) if found else None,
+        "sharding": stated(found, "sharding", Sharding.NONE) if found else None,
         **figures_json(row),
         f"cost_of_{STEPS}_steps": None if cost is None else str(cost),
     }
@@ -88,11 +91,11 @@ def figures_json(row: UsualRow | Row) -> dict[str, object]:
     }
 
 
-def level(row: UsualRow) -> str:
-    """Levels of sharding of its stages, each once."""
-    if row.found is None:
-        return ""
-    return each_of(str(one.stated.get("sharding", "none")) for one in row.found.choices)
+def stated(found: Found | None, name: str, usual: str) -> str:
+    """A field of its stages that their choices state, each value once."""
+    if found is None:
+        return "-"
+    return each_of(str(one.stated.get(name, usual)) for one in found.choices)
 
 
 def cost_of_steps(row: UsualRow) -> Decimal | None:

@@ -84,7 +84,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     )
     plans = telling_columns([usual_cells(row, problem) for row in usual])
     print_table(
-        table_of(plans, left=("PLAN", "OFFER", "SHARDED")),
+        table_of(plans, left=("PLAN", "OFFER", "SHARDED", "OPTIMIZER")),
         less_important=usual_table.LESS_IMPORTANT,
     )
     say("", usual_table.MEANINGS)

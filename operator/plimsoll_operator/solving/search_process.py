@@ -21,8 +21,8 @@ from plimsoll_planner.records.replay import Replay
 MOST_SEARCHES: Final = 100
 """After which a process is replaced, so that what a search leaves behind is let go."""
 MOST_BYTES: Final = 5 * 2**29
-"""Of memory: 100 different layers on up to 512 GPUs by T = 1, 2, 4 and 8 take 2.1 GiB. A search
-that wants more has a `MemoryError`, and does not bring down the whole container."""
+"""Of memory: 100 different layers on up to 512 GPUs by T = 1, 2, 4 and 8 take 2.1 GiB.
+A search that wants more has a `MemoryError`, and does not bring down the container."""
 
 
 class SearchProcess:

@@ -1,7 +1,7 @@
 """Plans that people use, judged by the same model as ours.
 
 In: a problem. Out: one `UsualRow` for each habit, on the fewest GPUs that it fits on,
-and ours on as many, and on the fewest. Called by `plimsoll compare`. A habit fixes
+and ours on as many and on the fewest. Called by `plimsoll compare`. A habit fixes
 degrees, cuts, levels of sharding and what recomputes, whatever a person fixed of our
 plans; the numbers that it leaves open (replicas, and the micro-batch if it is not
 stated) are those of its fastest plan. Optimizers are on the device. T is the largest
@@ -114,16 +114,12 @@ def usual_plans(problem: Problem) -> list[UsualRow]:
     """A row for each habit, and ours on as many GPUs as each of them takes."""
     rows = [row_of(problem, habit) for habit in HABITS]
     counts = {row.found.candidate.num_gpus for row in rows if row.found}
-    explorer, below = Explorer(problem), min(counts, default=len_of(problem))
-    every = (ours_on(explorer, count) for count in range(1, below))
-    fewest = next((row for row in every if row.found), None)
-    ours = [ours_on(explorer, count) for count in sorted(counts)]
-    return [*rows, *([fewest] if fewest else []), *ours]
-
-
-def len_of(problem: Problem) -> int:
-    """Number behind the most GPUs that are asked about."""
-    return problem.limits.max_gpus + 1
+    explorer = Explorer(problem)
+    below = min(counts, default=problem.limits.max_gpus + 1)
+    smaller = (ours_on(explorer, count) for count in range(1, below))
+    fewest = next((row for row in smaller if row.found), None)
+    ours = [fewest, *(ours_on(explorer, count) for count in sorted(counts))]
+    return [*rows, *(row for row in ours if row and row.found)]
 
 
 def ours_on(explorer: Explorer, num_gpus: int) -> UsualRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -11,6 +12,7 @@ from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Variant
 from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.usual_plans import (
     HABITS,
@@ -129,3 +131,28 @@ def test_a_habit_is_on_the_fewest_gpus_that_it_fits_on() -> None:
         if row.found is not None and row.name != "ours"
     }
     assert gpus == {"fsdp": 1, "fsdp-tp": 2, "torchtitan-3d": 4, "megatron-3d": 2}
+
+
+def test_each_row_is_of_the_cheapest_offer_of_a_machine() -> None:
+    """One that is priced twice; ours, on the fewest as well, is there beside each."""
+    problem = a_problem(90_000)
+    [offer] = problem.offers
+    priced = replace(offer, price_per_node_hour=Decimal(8), currency="USD")
+    spot = replace(priced, name="spot", price_per_node_hour=Decimal(2))
+    rows = usual_plans(replace(problem, offers=(priced, spot)))
+    found = [row for row in rows if row.found is not None]
+    assert {row.price_per_hour for row in found} <= {Decimal(2), Decimal(4)}
+    assert len(found) > len(HABITS)
+
+
+def test_habits_have_nothing_that_is_fixed_of_our_plans() -> None:
+    """Options that make no sense for them, or would change what they are."""
+    problem = a_problem(90_000)
+    fixed = Override(
+        num_stages=2, data_degree=1, in_flight_caps=(2, 1), recomputed_layers=()
+    )
+    usual, beside = (
+        [row for row in usual_plans(one) if row.name != "ours"]
+        for one in (problem, replace(problem, override=fixed))
+    )
+    assert usual == beside
