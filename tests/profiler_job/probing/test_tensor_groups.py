@@ -20,6 +20,7 @@ from plimsoll_planner.records.model_profile import DeviceKind, Variant
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.messages import ProbeRequest, ProbeResult
 from plimsoll_profiler.probing.prober import Prober
+from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.sequence_parallel import drop_out_parts, used_on_whole
 from plimsoll_trainer.workload import Parallelize, Workload
 from tests.support.profiles import a_request, profile_here
@@ -114,6 +115,21 @@ def test_a_degree_that_divides_no_heads_is_left_out() -> None:
     assert left_out.why.startswith(
         "layer 'block.0' on 8 ranks: RuntimeError: unflatten"
     )
+
+
+def test_heads_that_a_degree_does_not_divide_are_named() -> None:
+    """Of a model of `transformers`, by the field of its configuration."""
+    pytest.importorskip("transformers")
+    fields = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    sizes = {"vocab_size": 256, "intermediate_size": 64, "num_hidden_layers": 1}
+    tokens = {f"{name}_token_id": None for name in ("bos", "eos", "pad")}
+    config = {"model_type": "llama", **tokens, **fields, **sizes}
+    prober = Prober(causal_lm(config, sequence_length=8), [1], (1, 2, 4, 8))
+    rule = "which the tensor degree does not divide"
+    assert [one.why for one in prober.split.left_out] == [
+        f"num_key_value_heads is 2, {rule}",
+        f"num_attention_heads is 4, {rule}",
+    ]
 
 
 def leaves_it_split(module: nn.Module, mesh: DeviceMesh) -> None:
