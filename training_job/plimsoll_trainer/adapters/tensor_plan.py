@@ -119,7 +119,8 @@ def why_whole(anatomy: Anatomy) -> str:
     model, ways = anatomy.model, plan_of(anatomy)
     name = type(model).__name__
     if not ways:
-        return f"transformers has no tp_plan of {name}: docs/workload.md splits layers"
+        advice = "give layers a `parallelize`, as in docs/workload.md"
+        return f"transformers has no tp_plan of {name}: {advice}"
     unknown = [path for path, way in ways.items() if way not in WAYS]
     if unknown:
         return f"{unknown[0]} of {name} is split as {ways[unknown[0]]}, not known here"
