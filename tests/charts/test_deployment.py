@@ -183,7 +183,7 @@ def test_it_runs_with_no_rights_on_its_machine() -> None:
     assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108 - in a pod
     assert volumes_of(objects)["tmp"] == {"name": "tmp", "emptyDir": {}}
     assert container["resources"]["requests"]["memory"] == "256Mi"
-    assert container["resources"]["limits"]["memory"] == "3Gi"
+    assert container["resources"]["limits"]["memory"] == "3.5Gi"
 
 
 def test_it_is_asked_how_it_is() -> None:
