@@ -24,6 +24,8 @@ from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.problem import Problem
 
+USUAL_MAX_GPUS: Final = 16
+"""Up to which count is searched unless more are asked for."""
 RECORDS: Final[dict[str, type]] = {
     "limits": Limits,
     "objective": Objective,
@@ -125,7 +127,7 @@ FIELDS: Final = (
         option="--max-gpus",
         help="The most GPUs that a plan may take; every count from 1 to this is "
         "searched.",
-        given=16,
+        given=USUAL_MAX_GPUS,
     ),
     SearchField(
         record="objective.rate_floor",

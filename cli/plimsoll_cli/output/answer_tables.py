@@ -7,13 +7,12 @@ for pages. Plain letters only: a table must also fit a log file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from itertools import groupby
 
 from rich.console import JustifyMethod
 from rich.table import Table
 
-from plimsoll_cli.output.tables import BARS, new_table, table_of, telling_columns
+from plimsoll_cli.output.tables import BARS, money, new_table, table_of, telling_columns
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.offer import Offer
@@ -174,14 +173,9 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
         "OPTIMIZER": each_of(stage.optimizer_home for stage in plan.stages),
         "PEAK": at_least(plan.peak_bytes or 0),
         "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
-        "PRICE/H": money(plan.price_per_hour, plan),
-        "COST": money(cost_of(plan, num_steps), plan),
+        "PRICE/H": money(plan.price_per_hour, plan.currency),
+        "COST": money(cost_of(plan, num_steps), plan.currency),
     }
-
-
-def money(amount: Decimal | None, plan: HybridPlan) -> str:
-    """An amount in the plan's currency."""
-    return "-" if amount is None else f"{amount:.2f} {plan.currency}"
 
 
 def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 
 from rich.console import Console, JustifyMethod
@@ -59,6 +60,11 @@ def telling_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
         if any(row[name] not in {"-", USUAL.get(name)} for row in rows)
     ]
     return [{name: row[name] for name in telling} for row in rows]
+
+
+def money(amount: Decimal | None, currency: str | None) -> str:
+    """An amount for a cell, a dash where it is not known."""
+    return "-" if amount is None else f"{amount:.2f} {currency}"
 
 
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from plimsoll_cli.output.tables import money
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.text.explain import device_noun, offer_text
 from plimsoll_planner.text.plans import each_of
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from plimsoll_planner.records.problem import Problem
     from plimsoll_planner.search.baselines import Row
     from plimsoll_planner.search.found import Found
-    from plimsoll_planner.search.space import Candidate
     from plimsoll_planner.search.usual_plans import UsualRow
 
 STEPS = 1000
@@ -39,11 +39,11 @@ def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
     noun, most = device_noun(offers), problem.limits.max_gpus
     candidate = found.candidate if found else None
     mesh = candidate and candidate.mesh
-    cost = cost_of_steps(row)
+    offer = offers[candidate.offer] if candidate else None
     return {
         "PLAN": row.name,
         f"{noun.upper()}S": str(candidate.num_gpus) if candidate else f"none to {most}",
-        "OFFER": offer_text(offers[candidate.offer]) if candidate else "-",
+        "OFFER": offer_text(offer) if offer else "-",
         "P x D x T": f"{mesh.pipeline} x {mesh.data} x {mesh.tensor}" if mesh else "-",
         "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
         "SHARDED": stated(found, "sharding", Sharding.NONE),
@@ -51,15 +51,10 @@ def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
         "PEAK": at_least(row.peak_bytes) if found else "-",
         "STEP": f"{found.step_s:.4g} s" if found else "-",
         "SAMPLES/S": f"{row.samples_per_s:.4g}" if found else "-",
-        f"COST/{STEPS} STEPS": money(cost, problem, candidate),
+        f"COST/{STEPS} STEPS": money(
+            cost_of_steps(row), offer.currency if offer else None
+        ),
     }
-
-
-def money(amount: Decimal | None, problem: Problem, candidate: Candidate | None) -> str:
-    """An amount in the currency of a plan's offer."""
-    if amount is None or candidate is None:
-        return "-"
-    return f"{amount:.2f} {problem.offers[candidate.offer].currency or ''}".rstrip()
 
 
 def usual_json(row: UsualRow) -> dict[str, object]:

@@ -74,7 +74,7 @@ class ProofView:
     folded: tuple[CountRow, ...]
     rows: tuple[CountRow, ...]
     combination: str
-    """What a combination is."""
+    """A sentence on the parts of a combination."""
     rules: tuple[tuple[str, str], ...]
     space: str
     warnings: tuple[str, ...]
@@ -95,14 +95,13 @@ def proof_view(
     most = max(map(overload, certificate.counts), default=1.0)
     rows = joined([row_of(answer, count, most) for count in certificate.counts])
     noun = device_noun(certificate.space.offers)
-    has_tensor = any(count.decisions.has_tensor for count in certificate.counts)
     used = {rule for count in certificate.counts for rule in count.decisions.rule}
     return ProofView(
         sentences=tuple(sentence(line) for line in sentences),
         heading=f"{noun[:1].upper()}{noun[1:]}s",
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
-        combination=sentence(combination_text(has_tensor=has_tensor)),
+        combination=sentence(combination_text(has_tensor=certificate.has_tensor)),
         rules=tuple((RULE_NAMES[rule], RULES[rule]) for rule in Rule if rule in used),
         space=space_text(certificate.space),
         warnings=answer.warnings,

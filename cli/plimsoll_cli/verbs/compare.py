@@ -17,6 +17,7 @@ from plimsoll_cli.output.console import Output, at_work, output_option, print_js
 from plimsoll_cli.output.tables import print_table, table_of, telling_columns
 from plimsoll_cli.output.usual_table import figures_json, usual_cells, usual_json
 from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.search_fields import USUAL_MAX_GPUS
 from plimsoll_planner.text.explain import device_noun
 from plimsoll_planner.units import at_least
 from plimsoll_planner.vocabulary import IN_OPTIONS
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from plimsoll_planner.search.baselines import Row
 
 LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
-MOST_GPUS = 16
-"""On which usual plans are looked for; the default of `--max-gpus`."""
 
 
 @click.command()
@@ -57,7 +56,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     from plimsoll_planner.search import baselines, usual_plans  # noqa: PLC0415 - see above
 
     check_counts(gpus, options)
-    options["max_gpus"] = options["max_gpus"] or max(gpus, MOST_GPUS)
+    options["max_gpus"] = options["max_gpus"] or max(gpus, USUAL_MAX_GPUS)
     if options["recompute"] == "free":
         del options["recompute"]
     problem = read_problem(profile, options)

@@ -132,8 +132,8 @@ class PlanStatus(ApiRecord):
     sequences: Sequences = Sequences.WHOLE
     """Whether the ranks that share each layer also split the sequences between them."""
     sharding: Label = str(Sharding.NONE)
-    """What the replicas divide: `none`, `optimizer`, `gradients` or `parameters`, the
-    last two with all before; several, with commas, where stages differ."""
+    """Which state replicas divide: `none`, `optimizer`, `gradients` or `parameters`,
+    the last two with all before; several, with commas, where stages differ."""
     optimizer_home: Label = str(OptimizerHome.DEVICE)
     """The memory that holds the optimizer: `device` or `host`; both, with a comma,
     where stages differ."""

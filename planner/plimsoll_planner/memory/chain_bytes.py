@@ -32,6 +32,7 @@ from plimsoll_planner.records.model_profile import (
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Values = Ints | Floats
 UNSPLIT = Variant()
 WIDEST = 4
 """Bytes of a number, at most."""

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints, Values
 
-Values = NDArray[np.int64] | NDArray[np.float64]
 MOST_COMPARED = 2**20
 """Pairs of options compared at a time, so that the arrays stay in the cache's reach."""
 

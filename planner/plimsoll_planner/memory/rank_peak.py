@@ -141,9 +141,7 @@ def pass_peaks(
         the last.
     """
     first, last = load.first, load.end - 1
-    u_in = int(chain.boundary[first - 1]) if first > 0 else 0
-    sent = int(chain.boundary[last]) if load.end < chain.num_layers else 0
-    u_out = sent if chain.own_output[last] else 0
+    u_out = ends_of(chain, load)[1] if chain.own_output[last] else 0
     choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in load.layers}
     keeps_output = holdings.output_kept or bool(chain.keeps_output[choice[last], last])
     # [1] S, what a micro-batch in flight holds, of it what is alive before each layer.
@@ -154,19 +152,8 @@ def pass_peaks(
         before[at + 1] = saved
         saved += alive.get(at, 0)
     # [2] What the stage starts from.
-    goes_on = load.flow.num_micro_batches > load.flow.in_flight
-    stale = u_in * holdings.gradient_sent if goes_on else 0
-    if chain.past_output:
-        stale += sent * holdings.outputs_past(
-            load.flow.in_flight, load.flow.num_micro_batches
-        )
     others = load.flow.in_flight - 1
-    unsent = u_out * holdings.output_unsent
-    if chain.bound is Bound.EXPECTED:
-        unsent = max(unsent * (others > 0) - stale, 0)
-    elif chain.bound is Bound.LOWER:
-        unsent = 0
-    held_boundaries = load.flow.in_flight * u_in * holdings.input_in_flight + stale
+    held_boundaries, unsent = received_and_unsent(chain, load, holdings, u_out)
     held_boundaries += others * u_out * keeps_output
 
     def peak(own_saved: int, boundaries: int, working: int) -> Peak:
@@ -197,6 +184,33 @@ def pass_peaks(
         exchanged = holdings.gradient_received + 1
         forward.append(peak(saved, u_out * exchanged, 0))
     return forward, backward
+
+
+def received_and_unsent(
+    chain: ChainBytes, load: StageLoad, holdings: HoldingFactors, u_out: int
+) -> tuple[int, int]:
+    """Bytes of boundaries that passes hold: received or past ones, and unsent ones.
+
+    The second are held in forward alone.
+    """
+    (u_in, sent), flow = ends_of(chain, load), load.flow
+    goes_on = flow.num_micro_batches > flow.in_flight
+    past = u_in * holdings.gradient_sent if goes_on else 0
+    if chain.past_output:
+        past += sent * holdings.outputs_past(flow.in_flight, flow.num_micro_batches)
+    unsent = u_out * holdings.output_unsent
+    if chain.bound is Bound.EXPECTED:
+        unsent = max(unsent * (flow.in_flight > 1) - past, 0)
+    elif chain.bound is Bound.LOWER:
+        unsent = 0
+    return flow.in_flight * u_in * holdings.input_in_flight + past, unsent
+
+
+def ends_of(chain: ChainBytes, load: StageLoad) -> tuple[int, int]:
+    """Boundaries in front of a stage and behind it, 0 at the ends of the model."""
+    in_front = int(chain.boundary[load.first - 1]) if load.first > 0 else 0
+    is_last = load.end == chain.num_layers
+    return in_front, 0 if is_last else int(chain.boundary[load.end - 1])
 
 
 def alive_boundary(chain: ChainBytes, choice: dict[int, int], layer: int) -> int:
@@ -255,12 +269,7 @@ def input_bytes(chain: ChainBytes, load: StageLoad) -> Peak:
 def buffer_bytes(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:
     """Buffers to receive into that the engine holds for good."""
     count = holdings.standing(load.flow.in_flight, load.flow.num_micro_batches)
-    total = 0
-    if load.first > 0:
-        total += count * int(chain.boundary[load.first - 1])
-    if load.end < chain.num_layers:
-        total += count * int(chain.boundary[load.end - 1])
-    return total
+    return count * sum(ends_of(chain, load))
 
 
 def logits_bytes(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:

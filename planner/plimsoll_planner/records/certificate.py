@@ -298,6 +298,11 @@ class Certificate(Document):
     """
 
     @property
+    def has_tensor(self) -> bool:
+        """Whether there are tuples in which ranks share layers."""
+        return any(count.decisions.has_tensor for count in self.counts)
+
+    @property
     def fewest_at_floor(self) -> int | None:
         """Fewest GPUs with a plan that fits and reaches the rate floor."""
         fitting = (c.num_gpus for c in self.counts if c.verdict is Verdict.FITS)

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import Ints
-
-Values = NDArray[np.int64] | NDArray[np.float64]
+from plimsoll_planner.memory.chain_bytes import Ints, Values
 
 
 def group_starts(

@@ -149,11 +149,16 @@ def explorers_of(problem: Problem, habit: Habit) -> Iterator[Explorer]:
     """Yield the search of a habit's plans with each number of stages, rising."""
     size = len(problem.profile.layers.name)
     degree = widest(problem) if habit.is_split else 1
+    needed = problem.needed_override
+    limits = Limits(
+        max_gpus=problem.limits.max_gpus,
+        headroom=problem.limits.headroom,
+        in_flight_caps=False,
+    )
     for stages in range(1, min(MOST_STAGES, problem.limits.max_gpus // degree) + 1):
         cuts = habit.cuts(size, stages)
         if cuts is None or degree not in problem.possible_tensor_degrees:
             continue
-        needed = problem.needed_override
         fixed = replace(
             needed,
             num_stages=stages,
@@ -163,11 +168,6 @@ def explorers_of(problem: Problem, habit: Habit) -> Iterator[Explorer]:
             optimizer_home=OptimizerHome.DEVICE,
             micro_batch=needed.micro_batch or habit.micro_batch,
             recomputed_layers=recomputed(problem),
-        )
-        limits = Limits(
-            max_gpus=problem.limits.max_gpus,
-            headroom=problem.limits.headroom,
-            in_flight_caps=False,
         )
         try:
             yield Explorer(replace(problem, override=fixed, limits=limits))

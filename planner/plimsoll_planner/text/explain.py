@@ -383,10 +383,8 @@ def explain(answer: Solution | Infeasible) -> list[str]:
     lines += [f"warning: {warning}" for warning in answer.warnings]
     offers = certificate.space.offers
     counts = [count_text(count, certificate.space) for count in certificate.counts]
-    every = [count.decisions for count in certificate.counts]
-    rules = (rule for decisions in every for rule in decisions.rule)
-    has_tensor = any(decisions.has_tensor for decisions in every)
-    meanings = rule_lines(rules, has_tensor=has_tensor)
+    rules = (rule for count in certificate.counts for rule in count.decisions.rule)
+    meanings = rule_lines(rules, has_tensor=certificate.has_tensor)
     return [*lines, f"{heading(offers)}  verdict", *counts, *meanings]
 
 

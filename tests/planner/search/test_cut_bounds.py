@@ -95,9 +95,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             end_s=float(draw(st.integers(0, 20))),
         )
         fit = range(1, draw(st.integers(1, left)) + 1)
-        more = {
-            k: draw(st.tuples(*[st.sampled_from([0.0, 1.0, 4.0])] * 2)) for k in fit
-        }
+        more = {k: (draw(ADDED_S), draw(ADDED_S)) for k in fit}
         times.append(
             {
                 k: replace(

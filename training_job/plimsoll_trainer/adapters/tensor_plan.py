@@ -36,14 +36,12 @@ WAYS: Styles = {
     "embedding_rowwise": partial(RowwiseParallel, input_layouts=Replicate()),
 }
 """By the names of `transformers`."""
+HEADS = ("num_attention_heads", "num_key_value_heads")
+"""Fields of a configuration, of heads that are divided whole."""
 DROPOUTS = ("attention_dropout", "attn_pdrop")
 """Fields of a configuration, of what attention drops out."""
 Ways = Mapping[str, str]
 """By the path of a module in a layer."""
-
-
-HEADS = ("num_attention_heads", "num_key_value_heads")
-"""Fields of a configuration, of heads that are divided whole."""
 
 
 def split_block(anatomy: Anatomy, place: int) -> Parallelize | None:
