@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TextIO
 
@@ -35,18 +35,11 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
-from plimsoll_profiler.counting.work_counter import Work, WorkCounter
 from plimsoll_profiler.probing.batch_statistics import batch_statistics, mixes_tokens
 from plimsoll_profiler.probing.cases import cases_of
 from plimsoll_profiler.probing.divided_state import Divider
-from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.host_steps import HostSteps
-from plimsoll_profiler.probing.layer_probe import (
-    LayerCase,
-    MicroBatch,
-    probe_activations,
-    probe_one,
-)
+from plimsoll_profiler.probing.layer_probe import LayerCase
 from plimsoll_profiler.probing.layer_state import probe_state, tied_layers
 from plimsoll_profiler.probing.layer_timing import num_in_turn, time_ways
 from plimsoll_profiler.probing.messages import (
@@ -57,6 +50,7 @@ from plimsoll_profiler.probing.messages import (
     ProbeResult,
     out_of_memory,
 )
+from plimsoll_profiler.probing.pass_costs import probe_ways
 from plimsoll_profiler.probing.tensor_groups import split_variants, tensor_group
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
@@ -112,6 +106,15 @@ def answer(out: TextIO, document: Document) -> None:
     out.flush()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """All but seconds of a probe, which later rounds would find again."""
+
+    passes: list[PassCosts]
+    """Of each way to run."""
+    batch_statistics: tuple[str, ...]
+
+
 class Prober:
     """Probes the layers of one workload."""
 
@@ -132,6 +135,7 @@ class Prober:
         is_hosted = steps_on_host(workload.optimizer)
         self.host_steps = HostSteps(workload) if is_hosted else None
         self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
+        self.known: dict[ProbeRequest, Known] = {}
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Frame of all probes, known before the first."""
@@ -215,10 +219,15 @@ class Prober:
         ways = [where]
         if case.recomputable:
             ways.append(replace(where, recomputed=True))
-        is_split = mesh is not None
-        found = [probe_passes(layer, way, bench, is_split=is_split) for way in ways]
-        if bench.is_real and not is_split:
-            self.check_tokens(layer, case.layer, where, bench)
+        known = self.known.get(request)
+        if known is None:
+            if bench.is_real and mesh is None:
+                self.check_tokens(layer, case.layer, where, bench)
+            known = self.known[request] = Known(
+                passes=probe_ways(layer, ways, bench, is_split=mesh is not None),
+                batch_statistics=tuple(batch_statistics(layer, where, bench)),
+            )
+        found = known.passes
         if bench.is_real:
             by_sequence = variant.sequence_parallel
             copies = partial(
@@ -239,7 +248,7 @@ class Prober:
             state=state,
             kept=found[0],
             recomputed=found[1] if case.recomputable else None,
-            batch_statistics=tuple(batch_statistics(layer, where, bench)),
+            batch_statistics=known.batch_statistics,
         )
 
     def check_tokens(
@@ -331,56 +340,6 @@ def fits_together(workload: Workload, micro_batch: int) -> bool:
     except WorkloadError:
         return False
     return True
-
-
-def probe_passes(
-    layer: nn.Module, where: LayerCase, bench: Bench, *, is_split: bool
-) -> PassCosts:
-    """Probe the bytes of a layer in its place, and count its work.
-
-    A device has to warm up. So has torch, which finds the forms of what is split by
-    tensors of its own, in the first pass of each shape.
-    """
-    if bench.is_real:
-        probe_activations(layer, where, bench)
-        gc.collect()
-    elif is_split:
-        probe_one(layer, where, bench)
-        gc.collect()
-    activations = probe_activations(layer, where, bench)
-    forward, backward = work_of(layer, where, bench)
-    return PassCosts(
-        **asdict(activations),
-        forward_flop=forward.flop,
-        forward_traffic_bytes=forward.traffic_bytes,
-        forward_uncounted_flop=forward.uncounted_flop,
-        backward_flop=backward.flop,
-        backward_traffic_bytes=backward.traffic_bytes,
-        backward_uncounted_flop=backward.uncounted_flop,
-        forward_sent_bytes=forward.sent_bytes,
-        forward_latencies=forward.latencies,
-        backward_sent_bytes=backward.sent_bytes,
-        backward_latencies=backward.latencies,
-        largest_message_bytes=max(
-            forward.largest_message_bytes, backward.largest_message_bytes
-        ),
-        uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
-    )
-
-
-def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
-    """Work of forward and backward."""
-    few = FewPieces()
-    run = MicroBatch(layer, where, bench.device, few)
-    with few.counter as counter:
-        run.forward()
-    forward = counter.work
-    run.release_output()
-    run.turn()
-    few.counter = WorkCounter()
-    with few.counter as counter:
-        run.backward()
-    return forward, counter.work
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.counting.work_counter import count_work
 from plimsoll_profiler.probing.few_pieces import standing_for
 from plimsoll_profiler.probing.layer_probe import LayerCase, MicroBatch
-from plimsoll_profiler.probing.prober import work_of
+from plimsoll_profiler.probing.pass_costs import work_of
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.stage import build_layer

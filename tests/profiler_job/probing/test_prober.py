@@ -16,7 +16,8 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.layer_probe import LayerCase
 from plimsoll_profiler.probing.messages import ProbeRequest
-from plimsoll_profiler.probing.prober import Prober, work_of
+from plimsoll_profiler.probing.pass_costs import work_of
+from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.profiling.assemble import assemble
 from plimsoll_profiler.profiling.profiler import Findings, ask_all
 from plimsoll_trainer.adapters.sequential import from_sequential

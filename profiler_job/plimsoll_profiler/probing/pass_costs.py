@@ -1,0 +1,79 @@
+"""Bytes and work of a layer in its place, one micro-batch, by way to run.
+
+In: a layer, the ways to run it. Out: `PassCosts` without seconds, which
+`layer_timing` measures. Called by the prober, once for each probe.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from torch import nn
+
+from plimsoll_profiler.counting.meters import Bench
+from plimsoll_profiler.counting.work_counter import Work, WorkCounter
+from plimsoll_profiler.probing.few_pieces import FewPieces
+from plimsoll_profiler.probing.layer_probe import (
+    LayerCase,
+    MicroBatch,
+    probe_activations,
+    probe_one,
+)
+from plimsoll_profiler.probing.messages import PassCosts
+
+
+def probe_ways(
+    layer: nn.Module, ways: Sequence[LayerCase], bench: Bench, *, is_split: bool
+) -> list[PassCosts]:
+    """Probe the bytes of a layer in its place, and count its work, by way to run.
+
+    A device has to warm up, in each way. So has torch, which finds the forms of what is
+    split by tensors of its own, in the first pass of each shape: once for all ways.
+    """
+    if is_split and not bench.is_real:
+        probe_one(layer, ways[0], bench)
+        gc.collect()
+    return [probe_passes(layer, way, bench) for way in ways]
+
+
+def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
+    """Probe the bytes of a layer in its place, and count its work."""
+    if bench.is_real:
+        probe_activations(layer, where, bench)
+        gc.collect()
+    activations = probe_activations(layer, where, bench)
+    forward, backward = work_of(layer, where, bench)
+    return PassCosts(
+        **asdict(activations),
+        forward_flop=forward.flop,
+        forward_traffic_bytes=forward.traffic_bytes,
+        forward_uncounted_flop=forward.uncounted_flop,
+        backward_flop=backward.flop,
+        backward_traffic_bytes=backward.traffic_bytes,
+        backward_uncounted_flop=backward.uncounted_flop,
+        forward_sent_bytes=forward.sent_bytes,
+        forward_latencies=forward.latencies,
+        backward_sent_bytes=backward.sent_bytes,
+        backward_latencies=backward.latencies,
+        largest_message_bytes=max(
+            forward.largest_message_bytes, backward.largest_message_bytes
+        ),
+        uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
+    )
+
+
+def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
+    """Work of forward and backward."""
+    few = FewPieces()
+    run = MicroBatch(layer, where, bench.device, few)
+    with few.counter as counter:
+        run.forward()
+    forward = counter.work
+    run.release_output()
+    run.turn()
+    few.counter = WorkCounter()
+    with few.counter as counter:
+        run.backward()
+    return forward, counter.work
