@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_planner.records.layer_costs import MessageColumns
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.layer_costs import ByteColumns, MessageColumns
 from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_planner.records.problem import Problem
 
@@ -47,18 +48,28 @@ class Costs:
         self.costs = problem.profile.costs
         self.kinds = problem.profile.layers.kind
         self.size = len(self.kinds)
+        places = zip(self.costs.kind, self.costs.variant, strict=True)
+        self._rows = {place: row for row, place in enumerate(places)}
+        self._variants = {
+            (one.tensor_degree, one.sequence_parallel): place
+            for place, one in enumerate(problem.profile.variants)
+        }
+        self._lines: dict[tuple[int, int, int], ByteInterval] = {}
 
     def row(self, mesh: Mesh, layer: int) -> int:
         """Row of a layer as a rank of the mesh has it."""
-        wanted = mesh.tensor, mesh.is_sequence
-        variants = self.problem.profile.variants
-        split = [(one.tensor_degree, one.sequence_parallel) for one in variants]
-        rows = list(zip(self.costs.kind, self.costs.variant, strict=True))
-        return rows.index((self.kinds[layer], split.index(wanted)))
+        variant = self._variants[mesh.tensor, mesh.is_sequence]
+        return self._rows[self.kinds[layer], variant]
 
-    def amount(self, mesh: Mesh, columns: object, layer: int, which: str = "") -> int:
-        """Read one line of bytes."""
-        found = columns.at(self.row(mesh, layer), mesh.samples)  # type: ignore[attr-defined]
+    def amount(
+        self, mesh: Mesh, columns: ByteColumns, layer: int, which: str = ""
+    ) -> int:
+        """Read one line of bytes, each point of it once."""
+        row = self.row(mesh, layer)
+        place = id(columns), row, mesh.samples  # the costs live as long as this
+        found = self._lines.get(place)
+        if found is None:
+            found = self._lines[place] = columns.at(row, mesh.samples)
         return int(getattr(found, f"{which or self.which}_bytes"))
 
     def pass_s(self, mesh: Mesh, name: str, layer: int) -> float:

@@ -9,7 +9,9 @@ whole while the layer is at work.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import add
 
 from plimsoll_planner.records.model_profile import TiedLayers
 from tests.support.enumerated_costs import Costs, Mesh
@@ -79,11 +81,16 @@ class Parts:
     """Numbers that it steps on."""
 
     def __add__(self, other: Parts) -> Parts:
-        return Parts(*(map(sum, zip(astuple(self), astuple(other), strict=True))))
+        return Parts(*(map(add, self.each, other.each)))
 
     def times(self, count: int) -> Parts:
         """So many of them."""
-        return Parts(*(count * value for value in astuple(self)))
+        return Parts(*(count * value for value in self.each))
+
+    @property
+    def each(self) -> tuple[int, ...]:
+        """Its parts; `astuple` would copy each number."""
+        return self.parameter, self.gradient, self.buffer, self.optimizer, self.own
 
     @property
     def state(self) -> int:
@@ -122,6 +129,7 @@ def layer_parts(costs: Costs, mesh: Mesh, layer: int, level: str) -> Parts:
     )
 
 
+@lru_cache(maxsize=2**10)
 def stage_parts(costs: Costs, mesh: Mesh, run: tuple[int, int], *, level: str) -> Parts:
     """State of a stage on its fullest rank, tied parts once."""
     first, end = run

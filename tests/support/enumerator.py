@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 from plimsoll_planner.records.problem import Problem
 from tests.support.enumerated_costs import Mesh
@@ -103,12 +104,13 @@ class Judge(Clock):
         for tie in self.ties(mesh):
             both = sum(first <= layer < end for layer in tie.layers) > 1
             held += tie.gradient_bytes * (both and self.which != "lower")
-        one, worst = self.passes(mesh, run, again, level)
+        one, worst = self.passes(mesh, run, frozenset(again), level)
         start = (k - 1) * (u_in + one) + u_in + (u_in if count > k else 0)
         return max(held + start + worst, state + step)
 
+    @lru_cache(maxsize=2**10)  # noqa: B019 - of the latest stages alone
     def passes(
-        self, mesh: Mesh, run: tuple[int, int], again: set[int], level: str
+        self, mesh: Mesh, run: tuple[int, int], again: frozenset[int], level: str
     ) -> tuple[int, int]:
         """Bytes that a micro-batch in flight holds, and the most that a pass needs."""
         first, end = run
@@ -184,6 +186,12 @@ class Judge(Clock):
         homes = [False]
         if share(self, mesh) > 0:
             homes.append(True)
+        closing_s = {
+            (level, on_host): self.closing_s(
+                *(mesh, stage, (first, end)), level=level, on_host=on_host
+            )
+            for level, on_host in itertools.product(levels, homes)
+        }
         most = min(mesh.count, mesh.stages - stage)
         least = 1 if self.problem.has_in_flight_caps else most
         return [
@@ -194,9 +202,7 @@ class Judge(Clock):
                 extra_s=sum(self.pass_s(mesh, "recompute", layer) for layer in again)
                 + passes_s[level][1],
                 forward_s=passes_s[level][0],
-                closing_s=self.closing_s(
-                    *(mesh, stage, (first, end)), level=level, on_host=on_host
-                ),
+                closing_s=closing_s[level, on_host],
                 cap=k,
             )
             for k in range(least, most + 1)
