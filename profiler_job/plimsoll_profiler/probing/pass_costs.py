@@ -1,13 +1,12 @@
-"""Bytes and work of a layer in its place, one micro-batch, by way to run.
+"""Bytes and work of a layer in its place, in one micro-batch.
 
-In: a layer, the ways to run it. Out: `PassCosts` without seconds, which
-`layer_timing` measures. Called by the prober, once for each probe.
+In: a layer, where it stands. Out: `PassCosts` without seconds, which
+`layer_timing` measures. Called by the prober.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from torch import nn
@@ -24,24 +23,19 @@ from plimsoll_profiler.probing.layer_probe import (
 from plimsoll_profiler.probing.messages import PassCosts
 
 
-def probe_ways(
-    layer: nn.Module, ways: Sequence[LayerCase], bench: Bench, *, is_split: bool
-) -> list[PassCosts]:
-    """Probe the bytes of a layer in its place, and count its work, by way to run.
+def probe_passes(
+    layer: nn.Module, where: LayerCase, bench: Bench, *, is_split: bool
+) -> PassCosts:
+    """Probe the bytes of a layer in its place, and count its work.
 
-    A device has to warm up, in each way. So has torch, which finds the forms of what is
-    split by tensors of its own, in the first pass of each shape: once for all ways.
+    A device has to warm up. So has torch, which finds the forms of what is split by
+    tensors of its own, in the first passes of each shape.
     """
-    if is_split and not bench.is_real:
-        probe_one(layer, ways[0], bench)
-        gc.collect()
-    return [probe_passes(layer, way, bench) for way in ways]
-
-
-def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
-    """Probe the bytes of a layer in its place, and count its work."""
     if bench.is_real:
         probe_activations(layer, where, bench)
+        gc.collect()
+    elif is_split:
+        probe_one(layer, where, bench)
         gc.collect()
     activations = probe_activations(layer, where, bench)
     forward, backward = work_of(layer, where, bench)
