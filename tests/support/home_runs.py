@@ -48,6 +48,8 @@ spec:
 """
 DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "2MiB")
 """So small that the chain needs both."""
+LARGE = (*DEVICES[:-1], "8MiB")
+"""Of which the chain needs one: a rank less to start, where a rule is of any number."""
 SAMPLE_S = 0.1
 FULL_S = 3.0
 """So long that some checkpoints find no room."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from tests.support.home_runs import STEPS, HomeRun
+from tests.support.home_runs import LARGE, STEPS, HomeRun
 
 OWN_MODEL = """
 from functools import partial
@@ -51,7 +53,7 @@ def loss(logits, classes):
 
 def workload():
     if (HERE / "fill").exists():
-        torch.zeros(2**20)  # 4 MiB, more than the devices of these tests have
+        torch.zeros(2**22)  # 16 MiB, more than the devices of these tests have
     middle = partial(layer, 192, 192)
     layers = {"first": partial(layer, 32, 192)}
     layers |= {f"middle.{i}": middle for i in range(6)}
@@ -80,13 +82,23 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, floa
 
 @pytest.fixture(scope="session")
 def own_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, Path]:
-    """A run of a model in a folder of its own, profiled, replayed and trained once."""
+    """A run of a model in a folder of its own, profiled, replayed and trained once.
+
+    Its plan for one large device is replayed as well.
+    """
     code = tmp_path_factory.mktemp("code")
     (code / "own.py").write_text(OWN_MODEL)
     run = HomeRun(tmp_path_factory.mktemp("own"))
     run.write(entrypoint="own:workload", args="{}")
     ended = run.run(code=code)
     assert ended.code == ExitCode.DONE, ended.err
+    beside = HomeRun(tmp_path_factory.mktemp("large"))
+    dry = {"name": "large", "extra": "launch: {policy: PlanOnly}"}
+    beside.write(entrypoint="own:workload", args="{}", **dry)
+    words = ["run", str(beside.manifest), "--home", str(run.home.root), *LARGE]
+    with contextlib.chdir(code):
+        assert main(words) == ExitCode.DONE
+    assert main(["delete", "large", "--yes", *words[2:4]]) == ExitCode.DONE
     return run, code
 
 

@@ -23,6 +23,7 @@ from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.observed_state import Ending
 from tests.support.home_runs import (
+    LARGE,
     NAME,
     ROOT,
     STEPS,
@@ -195,13 +196,13 @@ def test_a_clock_that_is_set_back_lets_no_profile_grow_old(
 ) -> None:
     """A plan of the future, as it seems then, is profiled once, and counts it."""
     run.write(entrypoint="own:workload", args="{}", extra="profile: {policy: Always}")
-    command = run.start(code=code)
+    command = run.start(*LARGE, code=code)
     wait_for(command, lambda: any(run.home.root.glob(PROFILING)))
     kill_now([psutil.Process(command.pid)])
     command.communicate()
     with closing(sqlite3.connect(run.home.store)) as file, file:
         file.execute("UPDATE plan SET created_s = created_s + 3600")
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.DONE, ended.err
     assert len(list(run.home.root.glob("plans/*/logs/profile-*"))) == 1
     plan = run.plan()
@@ -212,7 +213,7 @@ def test_a_clock_that_is_set_back_lets_no_profile_grow_old(
 def test_who_cancels_starts_nothing(run: HomeRun, code: Path) -> None:
     """Also where a run took the wish back, and died before anybody else had a turn."""
     run.write(entrypoint="own:workload", args="{}", steps=1_000_000)
-    command = run.start(code=code)
+    command = run.start(*LARGE, code=code)
     wait_for_steps(run, command, steps=3)
     kill_now([psutil.Process(command.pid)])
     command.communicate()
@@ -247,7 +248,7 @@ def test_plans_that_share_a_folder_of_checkpoints_have_one_each(
         text.replace("{everySteps: 5}", f"{{everySteps: 5, path: {shared}}}")
     )
     for _ in range(2):
-        ended = run.run(code=code)
+        ended = run.run(*LARGE, code=code)
         assert ended.code == ExitCode.DONE, ended.err
         assert sorted(run.losses()) == list(range(1, STEPS + 1))
     plan = run.plan()

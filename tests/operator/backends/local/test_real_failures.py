@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from plimsoll_operator.api.status import Condition, ConditionType
 from tests.support.command_lines import an_offers_file
 from tests.support.home_runs import (
     DEVICES,
+    LARGE,
     STEPS,
     Ended,
     HomeRun,
@@ -54,7 +55,7 @@ def test_an_error_of_the_application_is_tried_again_with_its_line(
     """What was trained before is not lost; the line says where it was raised."""
     (code / "raise_at").write_text("12")
     write(run, "runPolicy: {backoffLimit: 1}")
-    command = run.start(code=code)
+    command = run.start(*LARGE, code=code)
     while not list(run.home.root.glob("plans/*/logs/train-1/0.err")):
         assert command.poll() is None
         time.sleep(0.05)
@@ -74,7 +75,7 @@ def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> 
     """
     (code / "raise_at").write_text("12")
     write(run, "runPolicy: {backoffLimit: 0}")
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "AppError"
     message = succeeded(ended).message
@@ -85,7 +86,7 @@ def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> 
     assert "Traceback (most recent call last):" in log.read_text()
     assert wait_until_gone(run) == {}
     (code / "raise_at").unlink()
-    again = run.run(code=code)
+    again = run.run(*LARGE, code=code)
     assert again.code == ExitCode.DONE, again.err
     assert (again.status.attempt, again.status.failures.application) == (2, 0)
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
@@ -139,14 +140,14 @@ def test_an_entry_point_that_fills_the_device_is_not_planned_around(
     """It is tried once, and teaches nothing of the device: plans stay as small."""
     write(run)
     (code / "fill").touch()
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "EntryPointOutOfMemory"
     assert "own:workload: it needs more memory for itself" in succeeded(ended).message
     assert ended.status.attempt == 1
     assert ended.status.plan is not None
     (code / "fill").unlink()
-    again = run.run(code=code)
+    again = run.run(*LARGE, code=code)
     assert again.code == ExitCode.DONE, again.err
     assert again.status.plan is not None
     assert again.status.plan.gpus == ended.status.plan.gpus
@@ -210,7 +211,7 @@ def test_changed_code_is_profiled_again(run: HomeRun, code: Path) -> None:
     """A cached profile of other code is found out before anything is launched."""
     change(code)
     write(run)
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.DONE, ended.err
     assert ended.status.profile is not None
     assert not ended.status.profile.is_cached
@@ -222,7 +223,7 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
 ) -> None:
     """The next attempt finds other code than was planned for; it is not trained."""
     write(run)
-    command = started_up_to(12, run, code)
+    command = started_up_to(12, run, code, LARGE)
     change(code)
     kill_rank(run, 0, code)
     out, err = command.communicate()
@@ -235,7 +236,7 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
 def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> None:
     """It is profiled again once, and not for ever."""
     write(run)
-    command = started_up_to(12, run, code)
+    command = started_up_to(12, run, code, LARGE)
     change(code)
     kill_rank(run, 0, code)
     while not list(run.home.root.glob("plans/*/children/train-3")):
@@ -249,10 +250,12 @@ def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> Non
     assert ended.status.attempt == 3
 
 
-def started_up_to(step: int, run: HomeRun, code: Path) -> subprocess.Popen[str]:
+def started_up_to(
+    step: int, run: HomeRun, code: Path, devices: Sequence[str] = DEVICES
+) -> subprocess.Popen[str]:
     """A run whose ranks wait before a step, so that none of them can end meanwhile."""
     (code / "wait_at").write_text(str(step))
-    command = run.start(code=code)
+    command = run.start(*devices, code=code)
     wait_for_steps(run, command, steps=step - 2)
     return command
 
@@ -284,11 +287,11 @@ def test_a_checkpoint_of_another_model_is_not_gone_on_from(
     """It is told once, in words of the manifest; what was saved is still there."""
     (code / "raise_at").write_text("12")
     write(run, "runPolicy: {backoffLimit: 0}")
-    assert succeeded(run.run(code=code)).reason == "AppError"
+    assert succeeded(run.run(*LARGE, code=code)).reason == "AppError"
     (code / "raise_at").unlink()
     mended = (code / "own.py").read_text()
     (code / "own.py").write_text(mended.replace("192", "160"))
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "UnusableCheckpoint"
     message = succeeded(ended).message
@@ -296,7 +299,7 @@ def test_a_checkpoint_of_another_model_is_not_gone_on_from(
     assert message.endswith("it was trained with, or begin anew with --anew")
     assert ended.status.attempt == 2
     (code / "own.py").write_text(mended)
-    again = run.run(code=code)
+    again = run.run(*LARGE, code=code)
     assert again.code == ExitCode.DONE, again.err
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
 
@@ -306,7 +309,7 @@ def test_a_workload_that_breaks_the_contract_is_not_tried_again(
 ) -> None:
     """One line says what it returned."""
     write(run, entrypoint="own:no_workload")
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "BadWorkload"
     assert "own:no_workload" in succeeded(ended).message
@@ -315,7 +318,7 @@ def test_a_workload_that_breaks_the_contract_is_not_tried_again(
 def test_a_job_may_take_only_so_long(run: HomeRun, code: Path) -> None:
     """It is asked to save first."""
     write(run, "runPolicy: {runningSeconds: 1}", steps=100_000)  # type: ignore[arg-type]
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "DeadlineExceeded"
 
@@ -360,7 +363,7 @@ def test_a_full_machine_is_told_from_a_disruption(run: HomeRun, code: Path) -> N
     with memory_limit(3 * 2**30) as group:
         in_group = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"']
         command = subprocess.Popen(
-            [*in_group, "sh", *run.words(*DEVICES)],
+            [*in_group, "sh", *run.words(*LARGE)],
             cwd=code,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -375,9 +378,9 @@ def test_a_full_machine_is_told_from_a_disruption(run: HomeRun, code: Path) -> N
 def test_two_runs_of_one_plan_do_not_meet(run: HomeRun, code: Path) -> None:
     """The second is refused in one line; the first does not notice."""
     write(run, steps="1000000")
-    first = run.start(code=code)
+    first = run.start(*LARGE, code=code)
     wait_for_steps(run, first, steps=1)
-    second = run.run(code=code)
+    second = run.run(*LARGE, code=code)
     assert second.code == ExitCode.FAILED
     assert f"is being run by process {first.pid}" in second.err
     assert len(second.err.splitlines()) == 1

@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from tests.support.home_runs import (
+    LARGE,
     NAME,
     HomeRun,
     kill_now,
@@ -40,7 +41,7 @@ def write(run: HomeRun, extra: str = "", **fields: str | int) -> None:
 def training(run: HomeRun, code: Path) -> Generator[Training]:
     """A run that trains, and would for hours."""
     write(run, steps=MANY_STEPS)
-    command = run.start(code=code)
+    command = run.start(*LARGE, code=code)
     wait_for_steps(run, command, steps=3)
     yield run, command
     command.kill()
@@ -110,7 +111,7 @@ def test_ranks_whose_code_is_gone_can_be_stopped(
     """As when the folder that a killed command was started in is removed."""
     there = shutil.copytree(code, tmp_path / "there")
     write(run, steps=MANY_STEPS)
-    command = run.start(code=there)
+    command = run.start(*LARGE, code=there)
     wait_for_steps(run, command, steps=3)
     command.kill()
     command.communicate()
@@ -131,7 +132,7 @@ def test_what_cannot_be_done_while_ranks_train_is_one_line(
     for words, said in (
         (("delete", NAME, "--yes"), f"is being run by process {command.pid}"),
         (("logs", NAME, "--attempt", "2"), "no attempt 2 of chain; the latest is 1"),
-        (("logs", NAME, "--rank", "2"), "attempt 1 has no rank 2, its last is 1"),
+        (("logs", NAME, "--rank", "2"), "attempt 1 has no rank 2, its last is 0"),
         (("describe", "chian"), "no plan chian in "),
         (("describe", "chian"), "did you mean chain?"),
     ):
@@ -153,7 +154,7 @@ def test_another_spec_is_refused_while_a_job_is_launched(
     command.kill()
     command.wait()
     write(run, steps=MANY_STEPS + 1)
-    ended = run.run(code=code)
+    ended = run.run(*LARGE, code=code)
     assert ended.code == ExitCode.FAILED
     assert (
         f"chain was launched with spec.training.steps {MANY_STEPS}, which is "
@@ -162,7 +163,7 @@ def test_another_spec_is_refused_while_a_job_is_launched(
     assert len(ended.err.splitlines()) == 1
     assert run.processes() != {}
     write(run, "runPolicy: {backoffLimit: 7}\n  suspend: true", steps=MANY_STEPS)
-    stopped = run.run(code=code)
+    stopped = run.run(*LARGE, code=code)
     assert stopped.code == ExitCode.STOPPED, stopped.err
     assert stopped.status.attempt == 1
     plan = run.plan()
