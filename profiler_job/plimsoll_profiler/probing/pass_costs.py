@@ -1,12 +1,13 @@
 """Bytes and work of a layer in its place, in one micro-batch.
 
-In: a layer, where it stands. Out: `PassCosts` without seconds, which
+In: a layer, the ways to run it. Out: `PassCosts` without seconds, which
 `layer_timing` measures. Called by the prober.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from torch import nn
@@ -20,16 +21,47 @@ from plimsoll_profiler.probing.layer_probe import (
     probe_activations,
     probe_one,
 )
-from plimsoll_profiler.probing.messages import PassCosts
+from plimsoll_profiler.probing.messages import Activations, PassCosts
 
 
-def probe_passes(
+def probe_ways(
+    layer: nn.Module, ways: Sequence[LayerCase], bench: Bench, *, is_split: bool
+) -> list[PassCosts]:
+    """Probe the bytes of a layer by way to run, and count its work.
+
+    The work is that of the first way, where nothing is recomputed: what is, does the
+    work of a forward pass more, which a plan adds.
+    """
+    every = [warmed_up(layer, way, bench, is_split=is_split) for way in ways]
+    forward, backward = work_of(layer, ways[0], bench)
+    largest = max(forward.largest_message_bytes, backward.largest_message_bytes)
+    return [
+        PassCosts(
+            **asdict(activations),
+            forward_flop=forward.flop,
+            forward_traffic_bytes=forward.traffic_bytes,
+            forward_uncounted_flop=forward.uncounted_flop,
+            backward_flop=backward.flop,
+            backward_traffic_bytes=backward.traffic_bytes,
+            backward_uncounted_flop=backward.uncounted_flop,
+            forward_sent_bytes=forward.sent_bytes,
+            forward_latencies=forward.latencies,
+            backward_sent_bytes=backward.sent_bytes,
+            backward_latencies=backward.latencies,
+            largest_message_bytes=largest,
+            uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
+        )
+        for activations in every
+    ]
+
+
+def warmed_up(
     layer: nn.Module, where: LayerCase, bench: Bench, *, is_split: bool
-) -> PassCosts:
-    """Probe the bytes of a layer in its place, and count its work.
+) -> Activations:
+    """Activations once a device has warmed up.
 
-    A device has to warm up. So has torch, which finds the forms of what is split by
-    tensors of its own, in the first passes of each shape.
+    So has torch then, which finds the forms of what is split by tensors of its own, in
+    the first passes of each shape.
     """
     if bench.is_real:
         probe_activations(layer, where, bench)
@@ -37,25 +69,7 @@ def probe_passes(
     elif is_split:
         probe_one(layer, where, bench)
         gc.collect()
-    activations = probe_activations(layer, where, bench)
-    forward, backward = work_of(layer, where, bench)
-    return PassCosts(
-        **asdict(activations),
-        forward_flop=forward.flop,
-        forward_traffic_bytes=forward.traffic_bytes,
-        forward_uncounted_flop=forward.uncounted_flop,
-        backward_flop=backward.flop,
-        backward_traffic_bytes=backward.traffic_bytes,
-        backward_uncounted_flop=backward.uncounted_flop,
-        forward_sent_bytes=forward.sent_bytes,
-        forward_latencies=forward.latencies,
-        backward_sent_bytes=backward.sent_bytes,
-        backward_latencies=backward.latencies,
-        largest_message_bytes=max(
-            forward.largest_message_bytes, backward.largest_message_bytes
-        ),
-        uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
-    )
+    return probe_activations(layer, where, bench)
 
 
 def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:

@@ -50,7 +50,7 @@ from plimsoll_profiler.probing.messages import (
     ProbeResult,
     out_of_memory,
 )
-from plimsoll_profiler.probing.pass_costs import probe_passes
+from plimsoll_profiler.probing.pass_costs import probe_ways
 from plimsoll_profiler.probing.tensor_groups import split_variants, tensor_group
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
@@ -223,9 +223,8 @@ class Prober:
         if known is None:
             if bench.is_real and mesh is None:
                 self.check_tokens(layer, case.layer, where, bench)
-            is_split = mesh is not None
             known = self.known[request] = Known(
-                passes=[probe_passes(layer, w, bench, is_split=is_split) for w in ways],
+                passes=probe_ways(layer, ways, bench, is_split=mesh is not None),
                 batch_statistics=tuple(batch_statistics(layer, where, bench)),
             )
         found = known.passes
