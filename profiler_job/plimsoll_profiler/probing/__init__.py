@@ -6,6 +6,7 @@ split_check         a split layer against the whole one, on real ranks
 tensor_groups       layers as one rank of a tensor group has them
 few_pieces          pieces of a loss that stand for all of them
 layer_probe         one layer in its place
+pass_costs          bytes and work of a layer by way to run
 layer_timing        seconds of layers that take turns
 optimizer_steps     what steps of an optimizer keep, and hold on top
 host_steps          seconds of such a step in the memory of the host
