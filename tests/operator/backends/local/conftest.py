@@ -93,8 +93,8 @@ def own_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, Path]:
     ended = run.run(code=code)
     assert ended.code == ExitCode.DONE, ended.err
     beside = HomeRun(tmp_path_factory.mktemp("large"))
-    dry = {"name": "large", "extra": "launch: {policy: PlanOnly}"}
-    beside.write(entrypoint="own:workload", args="{}", **dry)
+    dry = "launch: {policy: PlanOnly}"
+    beside.write(entrypoint="own:workload", args="{}", name="large", extra=dry)
     words = ["run", str(beside.manifest), "--home", str(run.home.root), *LARGE]
     with contextlib.chdir(code):
         assert main(words) == ExitCode.DONE
