@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from plimsoll_planner.records.offer import Link, Offer
 from tests.support.enumerated_costs import Costs, Mesh
@@ -37,6 +38,11 @@ class Option:
 
 class Clock(Costs):
     """Seconds of plans."""
+
+    @cached_property
+    def timed(self) -> Costs:
+        """Numbers for the bound of the seconds."""
+        return Costs(self.problem, self.which_s)
 
     def link(self, mesh: Mesh, one: int, other: int) -> Link | None:
         """Link between two ranks."""
@@ -94,8 +100,7 @@ class Clock(Costs):
         parts_of_step = mesh.replicas if is_split else 1
         step /= parts_of_step
         if on_host:
-            timed = Costs(self.problem, self.which_s)
-            own = stage_parts(timed, mesh, run, level=level).own
+            own = stage_parts(self.timed, mesh, run, level=level).own
             step = host_s(self, mesh, run, own, parts_of_step)
         step += sum(self.messages_s(mesh, "step", layer) for layer in range(*run))
         return step + self.all_reduce_s(mesh, stage, *exchanged(self, mesh, run, level))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -92,13 +91,13 @@ def own_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, Path]:
     run.write(entrypoint="own:workload", args="{}")
     ended = run.run(code=code)
     assert ended.code == ExitCode.DONE, ended.err
-    beside = HomeRun(tmp_path_factory.mktemp("large"))
     dry = "launch: {policy: PlanOnly}"
-    beside.write(entrypoint="own:workload", args="{}", name="large", extra=dry)
-    words = ["run", str(beside.manifest), "--home", str(run.home.root), *LARGE]
-    with contextlib.chdir(code):
-        assert main(words) == ExitCode.DONE
-    assert main(["delete", "large", "--yes", *words[2:4]]) == ExitCode.DONE
+    run.write(entrypoint="own:workload", args="{}", name="large", extra=dry)
+    planned = run.run(*LARGE, code=code)
+    assert planned.code == ExitCode.DONE, planned.err
+    words = ["delete", "large", "--yes", "--home", str(run.home.root)]
+    assert main(words) == ExitCode.DONE
+    run.write(entrypoint="own:workload", args="{}")
     return run, code
 
 
