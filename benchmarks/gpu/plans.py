@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from benchmarks.gpu.device import MeasuredDevice
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import ModelProfile

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.gpu.plans import busy_s
 from benchmarks.gpu.results import Interval, ProfileRow, RankRow
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ByteColumns
 from plimsoll_planner.records.model_profile import ModelProfile

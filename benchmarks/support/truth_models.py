@@ -117,6 +117,8 @@ class Arrangement:
     """Of these ranks."""
     micro_batch: int = 2
     recomputed: tuple[int, ...] = ()
+    offloaded: tuple[int, ...] = ()
+    """Of each stage none, or all that recompute, or some where none does."""
     shardings: tuple[Sharding, ...] = ()
     """Of each stage; empty: none."""
     caps: tuple[int, ...] = ()
@@ -164,6 +166,7 @@ class Arrangement:
             sequences=self.sequences,
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
+            offloaded_layers=self.offloaded,
             sharding=self.sharding_of(0),
             optimizer_home=self.home_of(0),
             in_flight_caps=self.in_flight,
@@ -178,6 +181,7 @@ class Arrangement:
             f"in flight {joined(self.in_flight)}",
             f"sharded {joined(self.shardings) or 'none'}",
             f"optimizer {joined(self.homes) or 'device'}",
+            f"offload {len(self.offloaded)}",
         )
         return " ".join(parts)
 
@@ -256,3 +260,28 @@ def sharded_arrangements(num_layers: int, level: Sharding) -> Iterator[Arrangeme
     yield two
     yield replace(two, micro_batch=1, recomputed=inner)
     yield replace(two, replicas=4, micro_batch=1)
+
+
+def offloaded_arrangements(num_layers: int, parts: int = 1) -> Iterator[Arrangement]:
+    """Yield plans whose activations wait on the host, with all else that plans have."""
+    inner, half = tuple(range(1, num_layers - 1)), num_layers // 2
+    every, last = tuple(range(num_layers)), num_layers - 1
+    yield Arrangement(cuts=(0,), parts=parts, offloaded=every)
+    yield Arrangement(cuts=(0, half), parts=parts, offloaded=inner)
+    both = Arrangement(cuts=(0, half), parts=parts, recomputed=inner, offloaded=inner)
+    yield both
+    if parts > 1:
+        return
+    yield replace(
+        both, micro_batch=8, recomputed=(*inner, last), offloaded=(*inner, last)
+    )
+    first = tuple(range(1, half))
+    yield replace(both, cuts=(0, half, last), recomputed=inner[half:], offloaded=first)
+    yield Arrangement(cuts=(0, 2, half, last), caps=(2, 2, 1, 1), offloaded=first)
+    level, host = Sharding.PARAMETERS, OptimizerHome.HOST
+    divided = Arrangement(cuts=(0,), replicas=2, shardings=(level,), offloaded=inner)
+    yield divided
+    yield replace(divided, recomputed=inner, homes=(host,), micro_batch=1)
+    level = Sharding.OPTIMIZER
+    two = Arrangement(cuts=(0, half), replicas=2, shardings=(level, level))
+    yield replace(two, offloaded=every, homes=(host, host))

@@ -79,6 +79,7 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
             first_layer=first,
             end_layer=end,
             recomputed=frozenset(i for i in how.recomputed if first <= i < end),
+            offloaded=frozenset(i for i in how.offloaded if first <= i < end),
             sharding=how.sharding_of(stage),
             optimizer_home=how.home_of(stage),
             sequence_parallel=how.sequences is Sequences.SPLIT,
@@ -199,6 +200,9 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
         micro_batch=plan.micro_batch,
         recomputed=tuple(
             layer for stage in plan.stages for layer in stage.recomputed_layers
+        ),
+        offloaded=tuple(
+            layer for stage in plan.stages for layer in stage.offloaded_layers
         ),
         shardings=tuple(stage.sharding for stage in plan.stages),
         caps=tuple(stage.in_flight_cap for stage in plan.stages),

@@ -53,6 +53,7 @@ PLIMSOLL = EngineTraits(
         shardings_with_pipeline=tuple(Sharding),
         tensor_parallel=True,
         optimizer_homes=tuple(OptimizerHome),
+        offload=True,
     ),
     verified=True,
     num_verified_plans=1,

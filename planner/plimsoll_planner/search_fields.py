@@ -235,6 +235,14 @@ FIELDS: Final = (
         "none does; unset: not fixed.",
     ),
     SearchField(
+        record="override.offloaded_layers",
+        spec="spec.override.offloadedLayers",
+        option="--offload",
+        help="The layers whose activations wait in the memory of the machine for the "
+        "backward pass, or whose inputs do, if they recompute, and no others; counted "
+        "from 0; an empty list: none does; unset: not fixed.",
+    ),
+    SearchField(
         record="override.in_flight_caps",
         spec="spec.override.inFlightCaps",
         option="--in-flight-caps",

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options

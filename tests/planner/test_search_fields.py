@@ -25,7 +25,7 @@ PLANNER = Path(plimsoll_planner.__path__[0])
 SET_BY_NOBODY = {
     *("limits.pipeline_degrees", "limits.data_degrees", "limits.tensor_degrees"),
     *("limits.schedules", "limits.shardings", "limits.in_flight_caps"),
-    "limits.optimizer_homes",
+    *("limits.optimizer_homes", "limits.offload"),
 }
 """Fields that only a program sets, which asks for a part of the space."""
 

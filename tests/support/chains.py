@@ -42,6 +42,8 @@ class Activation:
     """Bytes that backward holds on top of that at the end of a stage."""
     held_input: int = 0
     """Bytes that it holds on top if the input outlives it."""
+    on_host: int = 0
+    """Bytes in the memory of the machine between the passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,10 @@ class Layer:
     boundary: int = 0
     kept: Activation = field(default_factory=Activation)
     again: Activation = field(default_factory=lambda: Activation(keeps_input=True))
+    away: Activation | None = None
+    """Offloaded; None: nobody has profiled that, of any layer."""
+    again_away: Activation | None = None
+    """Recomputed from an input that is offloaded; None as well."""
     recomputable: bool = True
     forward_s: float = 1.0
     backward_s: float = 2.0
@@ -147,7 +153,16 @@ def activation(found: Sequence[Activation], relative_error: float) -> Activation
             [a.backward + a.held for a in found], relative_error
         ),
         held_input=lines([a.held_input for a in found], relative_error),
+        on_host=lines([a.on_host for a in found], relative_error),
     )
+
+
+def if_profiled(
+    found: Sequence[Activation | None], relative_error: float
+) -> ActivationColumns | None:
+    """Build the columns of a choice that layers may lack."""
+    given = [one for one in found if one is not None]
+    return activation(given, relative_error) if len(given) == len(found) else None
 
 
 def work(flop: Sequence[float], traffic: Sequence[float]) -> WorkColumns:
@@ -209,6 +224,8 @@ def costs_of(
         kept=activation([kind.kept for kind in kinds], byte_error),
         recomputable=tuple(kind.recomputable for kind in kinds),
         recomputed=activation([kind.again for kind in kinds], byte_error),
+        offloaded=if_profiled([kind.away for kind in kinds], byte_error),
+        recomputed_from_host=if_profiled([k.again_away for k in kinds], byte_error),
         forward_work=work(
             [kind.flop for kind in kinds], [kind.traffic for kind in kinds]
         ),

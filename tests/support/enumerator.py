@@ -2,9 +2,9 @@
 
 Written from the text of the memory formula and of the schedule alone; nothing of the
 planner is used but the records. Slow and plain on purpose. One micro-batch at a time,
-byte by byte: for each stage it lists all of its options (recomputed layers, sharding,
-home of the optimizer, micro-batches in flight), and walks all plans of those that no
-other one beats.
+byte by byte: for each stage it lists all of its options (layers that recompute or are
+offloaded, sharding, home of the optimizer, micro-batches in flight), and walks all
+plans of those that no other one beats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from functools import lru_cache
 
 from plimsoll_planner.records.problem import Problem
 from tests.support.enumerated_costs import Mesh
-from tests.support.enumerated_host import machine_bytes, share
+from tests.support.enumerated_host import (
+    OFFLOAD,
+    RECOMPUTE,
+    copied_s,
+    machine_bytes,
+    offloaded_bytes,
+    share,
+    side_of,
+    ways_of,
+)
 from tests.support.enumerated_sharding import (
     GRADIENTS,
     NONE,
@@ -78,11 +87,13 @@ class Judge(Clock):
         *,
         level: str,
         on_host: bool,
+        way: str,
     ) -> int:
         """Peak of one rank with so many micro-batches in flight, by the formula's text.
 
-        The replicas may split state up to a level, and it may be on the host. What
-        takes more than its share of the machine fits nowhere.
+        The replicas may split state up to a level, and it may be on the host. Layers in
+        `again` are run in a way. What takes more than its share of the machine fits
+        nowhere.
         """
         (first, end), k = run, in_flight
         b, count = mesh.samples, mesh.count
@@ -91,9 +102,11 @@ class Judge(Clock):
         parts = stage_parts(self, mesh, run, level=level)
         step = self.step(mesh, run, level)
         state = parts.state
+        if (on_host or way != RECOMPUTE) and not self.is_within(
+            *(mesh, run, machine_bytes(self, parts, on_host=on_host)), way, k
+        ):
+            return NOWHERE
         if on_host:
-            if machine_bytes(self, parts) > share(self, mesh):
-                return NOWHERE
             state -= parts.optimizer
             step = 0 if self.which == "lower" else min(step, 512)
         held = state
@@ -104,25 +117,32 @@ class Judge(Clock):
         for tie in self.ties(mesh):
             both = sum(first <= layer < end for layer in tie.layers) > 1
             held += tie.gradient_bytes * (both and self.which != "lower")
-        one, worst = self.passes(mesh, run, frozenset(again), level)
+        one, worst = self.passes(mesh, run, frozenset(again), level, way)
         start = (k - 1) * (u_in + one) + u_in + (u_in if count > k else 0)
         return max(held + start + worst, state + step)
 
     @lru_cache(maxsize=2**10)  # noqa: B019 - of the latest stages alone
     def passes(
-        self, mesh: Mesh, run: tuple[int, int], again: frozenset[int], level: str
+        self,
+        mesh: Mesh,
+        run: tuple[int, int],
+        again: frozenset[int],
+        level: str,
+        way: str,
     ) -> tuple[int, int]:
         """Bytes that a micro-batch in flight holds, and the most that a pass needs."""
         first, end = run
         is_last = end == self.size
         u_out = 0 if is_last else self.amount(mesh, self.costs.boundary, end - 1)
 
+        other = side_of(self, way)
+
         def of(layer: int, name: str) -> int:
-            side = self.costs.recomputed if layer in again else self.costs.kept
+            side = other if layer in again else self.costs.kept
             return self.amount(mesh, getattr(side, name), layer)
 
         def keeps(layer: int, name: str) -> bool:
-            side = self.costs.recomputed if layer in again else self.costs.kept
+            side = other if layer in again else self.costs.kept
             return bool(getattr(side, name)[self.row(mesh, layer)])
 
         held_behind = {}
@@ -172,11 +192,12 @@ class Judge(Clock):
 
     def options(self, mesh: Mesh, stage: int, first: int, end: int) -> list[Option]:
         """List a stage with every recompute set."""
-        free = [
-            layer
-            for layer in range(first, end)
-            if self.costs.recomputable[self.row(mesh, layer)]
-        ]
+        free = {way: self.free(mesh, (first, end), way) for way in ways_of(self, mesh)}
+        added = {
+            (way, layer): self.added_s(mesh, layer, way)
+            for way, layers in free.items()
+            for layer in layers
+        }
         levels = [NONE]
         if mesh.replicas > 1 and self.costs.divided is not None:
             levels += [OPTIMIZER, GRADIENTS, PARAMETERS]
@@ -197,20 +218,46 @@ class Judge(Clock):
         return [
             Option(
                 peak=self.peak(
-                    *(mesh, (first, end), set(again), k), level=level, on_host=on_host
+                    *(mesh, (first, end), set(again), k),
+                    level=level,
+                    on_host=on_host,
+                    way=way,
                 ),
-                extra_s=sum(self.pass_s(mesh, "recompute", layer) for layer in again)
+                extra_s=sum(added[way, layer][1] for layer in again)
                 + passes_s[level][1],
-                forward_s=passes_s[level][0],
+                forward_s=sum(added[way, layer][0] for layer in again)
+                + passes_s[level][0],
                 closing_s=closing_s[level, on_host],
                 cap=k,
             )
             for k in range(least, most + 1)
             for level in levels
             for on_host in homes
-            for size in range(len(free) + 1)
-            for again in itertools.combinations(free, size)
+            for way, layers in free.items()
+            for size in range(way != RECOMPUTE, len(layers) + 1)
+            for again in itertools.combinations(layers, size)
         ]
+
+    def free(self, mesh: Mesh, run: tuple[int, int], way: str) -> list[int]:
+        """List the layers that can be run in a way."""
+        can = self.costs.recomputable
+        is_any = way == OFFLOAD
+        return [at for at in range(*run) if is_any or can[self.row(mesh, at)]]
+
+    def added_s(self, mesh: Mesh, layer: int, way: str) -> tuple[float, float]:
+        """Seconds that a way adds to both passes of a layer."""
+        forward, backward, again = (
+            self.pass_s(mesh, name, layer)
+            for name in ("forward", "backward", "recompute")
+        )
+        return copied_s(self, mesh, layer, way, (forward, backward, again))
+
+    def is_within(
+        self, mesh: Mesh, run: tuple[int, int], num_bytes: int, way: str, in_flight: int
+    ) -> bool:
+        """Whether a rank's share of its machine holds some bytes and activations."""
+        taken = num_bytes + offloaded_bytes(self, mesh, run, way, in_flight)
+        return taken <= share(self, mesh)
 
     def cuts(self, stages: int) -> Iterator[tuple[int, ...]]:
         """Yield all cuts, first layers and the end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.bounds import Ints
 from plimsoll_planner.memory.stage_peaks import AllReduces, StageBytes
 from plimsoll_planner.timing.stage_runs import Exchange, exchange_seconds
 from plimsoll_planner.timing.topology import Topology

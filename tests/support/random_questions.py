@@ -194,7 +194,42 @@ def of_some_kind(question: Asked, dice: random.Random, seed: int) -> Asked:
         question = crowded(question, dice)
     if dice.random() < 1 / 3:
         question = hosted(question, seed)
+        if dice.random() < 1 / 2:
+            question = offloading(question, dice)
     return question
+
+
+def offloading(question: Asked, dice: random.Random) -> Asked:
+    """The same with layers that can be offloaded, perhaps beyond what hosts hold.
+
+    What they hold on the device meanwhile is at random, mostly less.
+    """
+
+    def away(found: Activation, *, again: bool) -> Activation:
+        return replace(
+            found,
+            saved=dice.choice((0, 0, found.saved // 2)),
+            keeps_input=found.keeps_input and dice.random() < 0.2,
+            keeps_output=found.keeps_output and dice.random() < 0.2,
+            backward=found.backward + dice.choice((0, 1)),
+            on_host=dice.randint(0, 4) if again else found.saved + dice.randint(0, 4),
+        )
+
+    def both(layer: Layer) -> Layer:
+        return replace(
+            layer,
+            away=away(layer.kept, again=False),
+            again_away=away(layer.again, again=True),
+        )
+
+    every = sum(one.kept.saved + 4 for one in question.layers)
+    more = dice.choice((every, 100 * every, 2**31)) * question.devices_per_node
+    return question.changed(
+        both,
+        capacity_bytes=question.capacity_bytes // dice.choice((1, 2)),
+        host_memory_bytes=(question.host_memory_bytes or 0) + more,
+        link_to_host=faster(question.link_to_host, dice.choice((1, 30))),
+    )
 
 
 def split(question: Asked, seed: int) -> Asked:

@@ -49,6 +49,7 @@ class Kind:
     sequence: bool = False
     """Whether they split sequences as well."""
     recomputed: frozenset[int] = frozenset()
+    offloaded: frozenset[int] = frozenset()
     divided: frozenset[int] = frozenset()
     """Stages whose replicas divide state."""
     level: Sharding = Sharding.OPTIMIZER
@@ -81,6 +82,7 @@ class Kind:
                 first_layer=first,
                 end_layer=end,
                 recomputed=frozenset(i for i in self.recomputed if first <= i < end),
+                offloaded=frozenset(i for i in self.offloaded if first <= i < end),
                 sharding=self.level if s in self.divided else Sharding.NONE,
                 sequence_parallel=self.sequence,
                 in_flight_cap=self.caps[s] if self.caps else None,
@@ -415,6 +417,12 @@ CUT_ONLY = [
         Kind(cuts=(0, 5), workload=SHORT),
         Kind(cuts=(0, 1, 3, 5), caps=(2, 1, 1), workload=SHORT),
         Kind(cuts=(0, 2, 3, 5), caps=(1, 1, 1), workload=SHORT),
+        Kind(
+            cuts=(0, 2, 5),
+            offloaded=frozenset((0, 1, 3, 4)),
+            recomputed=frozenset((1, 2, 4)),
+            workload=SHORT,
+        ),
     ],
     [
         Kind(cuts=(0, 5), replicas=2, divided=frozenset((0,)), workload=SHORT),
@@ -449,7 +457,7 @@ def test_all_numbers_in_flight_run_and_change_no_bit() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", CUT_ONLY, ids=["whole", "divided"])
-def test_cuts_and_caps_change_no_bit(kinds: list[Kind]) -> None:
+def test_cuts_caps_and_offloading_change_no_bit(kinds: list[Kind]) -> None:
     """Losses and norms alike, clipped, where no tensor has copies to be added up."""
     found = [run_ranks(train_ranks, kind.num_ranks, kind)[-1][:2] for kind in kinds]
     assert found[1:] == found[:1] * (len(kinds) - 1)

@@ -31,7 +31,11 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search_fields import problem_parts
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
-RECOMPUTED = "override.recomputed_layers"
+LAYERS_OF = {
+    "override.recomputed_layers": "--recompute",
+    "override.offloaded_layers": "--offload",
+}
+"""Lists of layers, by the path of their row."""
 LISTS = {
     "override.cuts": ("--cuts", "first layers such as 0,9,17"),
     "override.in_flight_caps": ("--in-flight-caps", "one for each stage, as in 3,2,1"),
@@ -50,12 +54,12 @@ def read_problem(path: Path, options: dict[str, Any]) -> Problem:
     """
     profile, values = read(path, ModelProfile), typed(options)
     with errors_in_options():
-        recomputed = values[RECOMPUTED]
         for field, (option, example) in LISTS.items():
             if values[field] is not None:
                 values[field] = parse_list(option, values[field], example)
-        if recomputed is not None:
-            values[RECOMPUTED] = parse_recompute(recomputed, profile)
+        for field, option in LAYERS_OF.items():
+            if values[field] is not None:
+                values[field] = parse_layers(option, values[field], profile)
         parts = problem_parts(values)
         offers = offers_for(profile, values["offers"])
         overheads = (read(path, DeviceOverhead) for path in values["overheads"])
@@ -96,23 +100,25 @@ def parse_list(option: str, text: str, example: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
 
-def parse_recompute(text: str, profile: ModelProfile) -> tuple[int, ...]:
-    """Read layers; `all` are those that can recompute."""
+def parse_layers(option: str, text: str, profile: ModelProfile) -> tuple[int, ...]:
+    """Read layers; `all` are those that can be what the option asks for."""
     if text == "none":
         return ()
     if text == "all":
         costs = profile.costs
         can = dict(zip(costs.kind, costs.recomputable, strict=True))
-        return tuple(at for at, kind in enumerate(profile.layers.kind) if can[kind])
+        is_any = option != "--recompute"
+        kinds = enumerate(profile.layers.kind)
+        return tuple(at for at, kind in kinds if is_any or can[kind])
     if not LAYERS.fullmatch(text):
         rule = "all, none, or layers such as 0-5,8"
-        raise InvalidFieldError("--recompute", text, rule)
+        raise InvalidFieldError(option, text, rule)
     layers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         run = range(int(first), int(last or first) + 1)
         if not run:
-            raise InvalidFieldError("--recompute", part, f"{last}-{first}")
+            raise InvalidFieldError(option, part, f"{last}-{first}")
         layers.extend(run)
     return tuple(layers)
 

@@ -34,6 +34,7 @@ TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
     "override.cuts": {"metavar": "0,9,17"},
     "override.in_flight_caps": {"metavar": "3,2,1"},
     "override.recomputed_layers": {"metavar": "0-5,8|all|none"},
+    "override.offloaded_layers": {"metavar": "0-5,8|all|none"},
 }
 """Properties of an option that no type of a record states, by the path of its row."""
 

@@ -6,7 +6,7 @@ for pages. Plain letters only: a table must also fit a log file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import JustifyMethod
@@ -61,17 +61,28 @@ def techniques_of(plan: HybridPlan) -> tuple[str, ...]:
     """Columns of the techniques that some stage has."""
     used = {
         "SHARDED": any(one.sharding is not Sharding.NONE for one in plan.stages),
-        "OPTIMIZER": any(one.host_bytes for one in plan.stages),
+        "OPTIMIZER": any(one.steps_on_host for one in plan.stages),
+        "OFFLOAD": any(one.offloaded_layers for one in plan.stages),
+        "ON HOST": any(one.host_bytes for one in plan.stages),
     }
     return tuple(name for name, is_used in used.items() if is_used)
 
 
 def technique_cells(stage: Stage) -> dict[str, str]:
     """Cells of a stage for all of these columns."""
-    home = str(stage.optimizer_home)
-    if stage.host_bytes:
-        home += f", {at_least(stage.host_bytes)}"
-    return {"SHARDED": str(stage.sharding), "OPTIMIZER": home}
+    return {
+        "SHARDED": str(stage.sharding),
+        "OPTIMIZER": str(stage.optimizer_home),
+        "OFFLOAD": part_of(stage.offloaded_layers, [stage]),
+        "ON HOST": at_least(stage.host_bytes),
+    }
+
+
+def part_of(layers: Collection[int], stages: Iterable[Stage]) -> str:
+    """How many layers of some stages these are; a dash if none."""
+    chunks = [chunk for stage in stages for chunk in stage.chunks]
+    num_layers = sum(chunk.end_layer - chunk.first_layer for chunk in chunks)
+    return f"{len(layers)} of {num_layers}" if layers else "-"
 
 
 def stage_cells(
@@ -171,6 +182,10 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
         "MICRO-BATCH": str(plan.micro_batch),
         "SHARDED": each_of(stage.sharding for stage in plan.stages),
         "OPTIMIZER": each_of(stage.optimizer_home for stage in plan.stages),
+        "OFFLOAD": part_of(
+            [layer for stage in plan.stages for layer in stage.offloaded_layers],
+            plan.stages,
+        ),
         "PEAK": at_least(plan.peak_bytes or 0),
         "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
         "PRICE/H": money(plan.price_per_hour, plan.currency),

@@ -108,7 +108,7 @@ def point_cells(
 ) -> dict[str, str]:
     """Cells of one point, with a dash for a bound that is not known."""
     least = scale.down(point.least_peak_bytes) if point.least_peak_bytes else "-"
-    caps = point.in_flight_caps
+    caps, offloaded = point.in_flight_caps, sum(point.num_offloaded)
     return {
         "SAMPLES/S": rate_text(point.samples_per_s),
         "STEP": seconds_text(point.step_time.expected_s),
@@ -120,6 +120,7 @@ def point_cells(
         "MICRO-BATCH": str(point.micro_batch),
         "IN FLIGHT": f"{caps[0]}-{caps[-1]}" if caps[0] > caps[-1] else str(caps[0]),
         "RECOMPUTE": f"{sum(point.num_recomputed)} of {num_layers}",
+        "OFFLOAD": f"{offloaded} of {num_layers}" if offloaded else "-",
         "SHARDED": each_of(point.shardings),
         "OPTIMIZER": each_of(point.optimizer_homes),
     }

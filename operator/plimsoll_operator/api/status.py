@@ -137,6 +137,9 @@ class PlanStatus(ApiRecord):
     optimizer_home: Label = str(OptimizerHome.DEVICE)
     """The memory that holds the optimizer: `device` or `host`; both, with a comma,
     where stages differ."""
+    offloaded_layers: Index = 0
+    """How many layers have their activations, or their inputs, in the memory of the
+    machine between the passes."""
     micro_batch: Count
     """How many samples go through a stage at a time."""
     schedule: Label

@@ -185,6 +185,7 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
         sequences=plan.stages[0].variant.sequences,
         sharding=each_of(stage.sharding for stage in plan.stages),
         optimizer_home=each_of(stage.optimizer_home for stage in plan.stages),
+        offloaded_layers=sum(len(stage.offloaded_layers) for stage in plan.stages),
         micro_batch=plan.micro_batch,
         schedule=plan.schedule,
         predicted_peak_bytes=plan.peak_bytes or 0,

@@ -1,5 +1,7 @@
 """Memory of a rank: from the lines of a profile to the bytes that decide a plan.
 
+bounds             which of three numbers is meant
+layer_state        state that replicas divide, or several layers share
 chain_bytes        the bytes of every layer, as arrays for one bound and micro-batch
 flow               how micro-batches go through a stage
 engine_holdings    what the engine holds besides, as numbers in the formula

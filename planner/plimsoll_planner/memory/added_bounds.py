@@ -27,14 +27,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plimsoll_planner.memory.bounds import Flags, Floats, Ints
 from plimsoll_planner.memory.chain_bytes import (
     KEPT,
     LARGEST_BYTES,
     RECOMPUTED,
     ChainBytes,
-    Flags,
-    Floats,
-    Ints,
 )
 
 NUM_PRICES = 8

@@ -1,6 +1,7 @@
 """The bytes of a chain of layers, as arrays for one bound and one micro-batch.
 
-In: a profile, which of the three bounds, b. Out: a `ChainBytes`. Called by the formula
+In: a profile, which of the three bounds, b, what layers do that are not kept. Out: a
+`ChainBytes`. Called by the formula
 (`rank_peak`) and by the search (`option_arrays`, `stage_peaks`).
 
     l, L    a layer, their number       c   way of a layer (`WAYS`)
@@ -11,34 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.memory.bounds import Bound, Flags, Ints, bytes_at
+from plimsoll_planner.memory.layer_state import DividedBytes, Tie, divided_bytes, tie_of
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
-from plimsoll_planner.records.interval import ByteInterval
-from plimsoll_planner.records.layer_costs import ByteColumns
-from plimsoll_planner.records.model_profile import (
-    NUMBER_BYTES,
-    ModelProfile,
-    Recipe,
-    TiedLayers,
-    Variant,
+from plimsoll_planner.records.engine import Way
+from plimsoll_planner.records.layer_costs import (
+    ActivationColumns,
+    ByteColumns,
+    LayerCosts,
 )
+from plimsoll_planner.records.model_profile import NUMBER_BYTES, ModelProfile, Variant
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Values = Ints | Floats
 UNSPLIT = Variant()
 WIDEST = 4
 """Bytes of a number, at most."""
 KEPT, RECOMPUTED = 0, 1
 WAYS = (KEPT, RECOMPUTED)
-"""Ways of a layer: what becomes of its activations between forward and backward."""
+"""Ways of a layer on one stage: kept, or the other way that the stage has. That is to
+recompute, unless a technique has another (`ChainBytes.other`), which then stands in the
+place of recomputing everywhere."""
 LARGEST_BYTES = 2**60
 """Above every sum of bytes that a device could hold; stands for `impossible` in arrays
 of bytes. A million amounts of `LARGEST_DEVICE_BYTES` come up to it: those of 1,000
@@ -48,76 +45,10 @@ STATE = ("parameter", "gradient", "buffer", "optimizer")
 COUNTED = (
     *(*STATE, "exchanged", "exchanged_forward", "exchanged_backward"),
     *("owned", "host", "optimizer_transient"),
-    *("boundary", "saved", "held_input"),
+    *("boundary", "saved", "held_input", "on_host"),
     *("forward_transient", "backward_transient", "backward_transient_at_end"),
 )
 """The columns of bytes of a `ChainBytes`."""
-
-
-class Bound(StrEnum):
-    """Which of the three numbers of an interval is meant."""
-
-    LOWER = "lower"
-    EXPECTED = "expected"
-    UPPER = "upper"
-
-
-def bytes_at(interval: ByteInterval, bound: Bound) -> int:
-    """One of the three numbers."""
-    match bound:
-        case Bound.LOWER:
-            return interval.lower_bytes
-        case Bound.EXPECTED:
-            return interval.expected_bytes
-        case Bound.UPPER:
-            return interval.upper_bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class DividedBytes:
-    """`DividedColumns` of each layer, [L]."""
-
-    num_parameters: Ints
-    num_buffers: Ints
-    num_numbers: Ints
-    smallest_buffer: Ints
-    parameter: Ints
-    optimizer_per_number: Ints
-    optimizer_rest: Ints
-    transient_per_number: Ints
-    computed: int
-    """Bytes of a number in the type that is computed in."""
-    added: int
-    """Bytes of a number in the type that gradients are added up in."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Tie:
-    """Layers of which a rank holds one copy."""
-
-    members: Ints
-    """Their places in the chain."""
-    parameter: int
-    gradient: int
-    buffer: int
-    optimizer: int
-    """Bytes of the copy, named as the columns of `ChainBytes`."""
-    waiting_bytes: int
-    """Held during backward on a rank with several members: the first gradient that is
-    computed waits for the others, in the parameters' type. 0 for the lower bound: the
-    peak may lie before."""
-    exchanged: int
-    owned: int
-    host: int = 0
-    """As the columns of `ChainBytes`."""
-    num_numbers: int = 0
-    """As in `TiedLayers`, and so is `optimizer_per_number`."""
-    optimizer_per_number: int = 0
-
-    @property
-    def state(self) -> int:
-        """All state of the copy."""
-        return self.parameter + self.gradient + self.buffer + self.optimizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -157,6 +88,10 @@ class ChainBytes:
     """[c, l]: where none follows; never less, but `with_outputs_held_once`."""
     held_input: Ints
     """[c, l]: more in backward where the input outlives the layer's own pass."""
+    on_host: Ints
+    """[c, l]: of a micro-batch in the memory of the machine, between its passes."""
+    other: Way
+    """Way of the layers that are not kept."""
     own_output: Flags
     """[l]: the output of a stage that ends there is memory that nothing else counts."""
     past_output: bool
@@ -271,10 +206,12 @@ def chain_bytes(
     bound: Bound,
     micro_batch: int,
     variant: Variant = UNSPLIT,
+    other: Way = Way.RECOMPUTED,
 ) -> ChainBytes:
     """Bytes of a chain (`search.searched`) for `micro_batch` samples.
 
-    They are those of one rank of a tensor group, if the variant splits layers.
+    They are those of one rank of a tensor group, if the variant splits layers. Layers
+    are kept or run in the `other` way, for which they were profiled.
     """
     costs, recipe, rows = profile.costs, profile.recipe, rows_of(profile, variant)
     place = np.array(rows, dtype=np.int64)
@@ -293,7 +230,7 @@ def chain_bytes(
     def flags(values: tuple[bool, ...]) -> Flags:
         return np.array(values, dtype=np.bool_)[place]
 
-    ways = (costs.kept, costs.recomputed)
+    ways = (costs.kept, columns_of(costs, other))
     divided = divided_bytes(profile, place)
     # Some numbers may be of the widest type.
     number_bytes = WIDEST if bound is Bound.LOWER else NUMBER_BYTES[recipe.sums_in]
@@ -321,10 +258,12 @@ def chain_bytes(
         backward_transient=inside + late,
         backward_transient_at_end=np.maximum(inside, at_end) + late,
         held_input=np.stack([line(c.held_input) for c in ways]),
+        on_host=np.stack([line(c.on_host) for c in ways]),
+        other=other,
         own_output=np.ones(len(rows), dtype=np.bool_),
         past_output=True,
         allowed=np.stack(
-            [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
+            [np.ones(len(rows), dtype=np.bool_), flags(can_be(costs, other))]
         ),
         row=place,
         ties=tuple(
@@ -338,42 +277,18 @@ def chain_bytes(
     )
 
 
-def divided_bytes(profile: ModelProfile, rows: Ints) -> DividedBytes | None:
-    """`DividedColumns` of each layer, of which `rows` are those of the table."""
-    columns = profile.costs.divided
-    if columns is None:
-        return None
-
-    def column(values: tuple[int, ...]) -> Ints:
-        return np.minimum(np.array(values, dtype=np.int64), LARGEST_DEVICE_BYTES)[rows]
-
-    return DividedBytes(
-        num_parameters=column(columns.num_parameters),
-        num_buffers=column(columns.num_buffers),
-        num_numbers=column(columns.num_numbers),
-        smallest_buffer=column(columns.smallest_buffer),
-        parameter=column(columns.parameter_bytes),
-        optimizer_per_number=column(columns.optimizer_bytes_per_number),
-        optimizer_rest=column(columns.optimizer_rest_bytes),
-        transient_per_number=column(columns.transient_bytes_per_number),
-        computed=NUMBER_BYTES[profile.recipe.precision],
-        added=NUMBER_BYTES[profile.recipe.sums_in],
-    )
+def columns_of(costs: LayerCosts, way: Way) -> ActivationColumns:
+    """Activations in one way; `techniques` ask for those that were profiled."""
+    found = {
+        Way.KEPT: costs.kept,
+        Way.RECOMPUTED: costs.recomputed,
+        Way.OFFLOADED: costs.offloaded,
+        Way.RECOMPUTED_FROM_HOST: costs.recomputed_from_host,
+    }[way]
+    assert found is not None  # noqa: S101 - see above
+    return found
 
 
-def tie_of(recipe: Recipe, tied: TiedLayers, bound: Bound) -> Tie:
-    """Bytes that a rank saves, and holds a while, with several of some tied layers."""
-    computed, added = NUMBER_BYTES[recipe.precision], NUMBER_BYTES[recipe.sums_in]
-    waiting_bytes = tied.gradient_bytes * computed // added
-    return Tie(
-        members=np.array(sorted(tied.layers), dtype=np.int64),
-        parameter=tied.parameter_bytes,
-        gradient=tied.gradient_bytes,
-        buffer=tied.buffer_bytes,
-        optimizer=tied.optimizer_bytes,
-        waiting_bytes=0 if bound is Bound.LOWER else waiting_bytes,
-        exchanged=tied.gradient_bytes,
-        owned=tied.num_numbers or tied.gradient_bytes // added,
-        num_numbers=tied.num_numbers,
-        optimizer_per_number=tied.optimizer_bytes_per_number,
-    )
+def can_be(costs: LayerCosts, way: Way) -> tuple[bool, ...]:
+    """Whether each row has a way."""
+    return costs.recomputable if way.recomputes else (True,) * len(costs.kind)

@@ -14,7 +14,8 @@ so a machine that is full of them holds as many shares.
 
 from __future__ import annotations
 
-from plimsoll_planner.memory.chain_bytes import WIDEST, Bound, Ints
+from plimsoll_planner.memory.bounds import Bound, Ints
+from plimsoll_planner.memory.chain_bytes import WIDEST
 from plimsoll_planner.memory.stage_peaks import StageBytes
 from plimsoll_planner.records.model_profile import NUMBER_BYTES, DeviceKind, Recipe
 from plimsoll_planner.records.offer import Offer

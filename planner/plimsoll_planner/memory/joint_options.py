@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.bounds import Ints
 from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.run_options import NO_NODE
 

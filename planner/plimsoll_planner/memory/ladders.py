@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Flags, Floats, Ints
+from plimsoll_planner.memory.bounds import Flags, Floats, Ints
 from plimsoll_planner.memory.pareto import beaten_by_least, in_order
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 

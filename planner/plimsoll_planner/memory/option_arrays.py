@@ -61,14 +61,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import (
-    LARGEST_BYTES,
-    RECOMPUTED,
-    ChainBytes,
-    Flags,
-    Floats,
-    Ints,
-)
+from plimsoll_planner.memory.bounds import Flags, Floats, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, RECOMPUTED, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.ladders import Ladders, quickest_first
 from plimsoll_planner.memory.pareto import (

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints, Values
+from plimsoll_planner.memory.bounds import Flags, Ints, Values
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 
 MOST_COMPARED = 2**20
 """Pairs of options compared at a time, so that the arrays stay in the cache's reach."""
@@ -43,6 +44,8 @@ def in_order(group: Ints, values: Values, *others: Ints) -> Ints:
 def stays_of_two(group: Ints, second: Ints) -> Flags:
     """Whether options stay, in the order of a first quantity: the second must fall."""
     starts, lengths = groups_of(group)
+    if not len(starts):
+        return np.zeros(0, dtype=np.bool_)
     row = np.repeat(np.arange(len(starts)), lengths)
     place = np.arange(len(group)) - np.repeat(starts, lengths)
     wide = np.full((len(starts), int(lengths.max()) + 1), LARGEST_BYTES)
@@ -64,6 +67,8 @@ def stays_of_four(group: Ints, saved: Ints, others: tuple[Ints, Ints]) -> Flags:
         others: two more.
     """
     starts, lengths = groups_of(group)
+    if not len(starts):
+        return np.zeros(0, dtype=np.bool_)
     rises = np.zeros(len(group), dtype=np.bool_)
     rises[1:] = (saved[1:] >= saved[:-1]) & (group[1:] == group[:-1])
     judged = np.repeat(np.logical_or.reduceat(rises, starts), lengths)

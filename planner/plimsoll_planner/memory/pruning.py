@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import Flags, Ints
+from plimsoll_planner.memory.bounds import Flags, Ints
 
 
 def part_starts(group: Ints, values: NDArray[Any], crowded: Flags, most: int) -> Ints:

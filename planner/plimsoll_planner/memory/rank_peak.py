@@ -57,7 +57,8 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, Bound, ChainBytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.plan import Phase

@@ -11,16 +11,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import (
-    KEPT,
-    RECOMPUTED,
-    WAYS,
-    Bound,
-    ChainBytes,
-    Flags,
-    Floats,
-    Ints,
-)
+from plimsoll_planner.memory.bounds import Bound, Flags, Floats, Ints
+from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, WAYS, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 
 NO_NODE = -1

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
+from plimsoll_planner.memory.bounds import Bound, bytes_at
 from plimsoll_planner.overhead import assumed
 from plimsoll_planner.records.bounds import LARGEST_INTEGER
 from plimsoll_planner.records.device_overhead import (

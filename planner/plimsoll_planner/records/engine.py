@@ -67,6 +67,35 @@ class OptimizerHome(StrEnum):
     optimizer steps there, and parameters come back."""
 
 
+class Way(StrEnum):
+    """What becomes of the activations of a layer between forward and backward."""
+
+    KEPT = "kept"
+    """They stay on the device."""
+    RECOMPUTED = "recomputed"
+    """The layer's input stays, and the backward pass computes them once more."""
+    OFFLOADED = "offloaded"
+    """They are in the memory of the machine."""
+    RECOMPUTED_FROM_HOST = "recomputed-from-host"
+    """The layer's input is in the memory of the machine; else as recomputed."""
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the layer is computed twice."""
+        return self in (Way.RECOMPUTED, Way.RECOMPUTED_FROM_HOST)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether something of the layer is in the memory of the machine."""
+        return self in (Way.OFFLOADED, Way.RECOMPUTED_FROM_HOST)
+
+
+def way_of(*, recomputes: bool, offloads: bool) -> Way:
+    """Way of a layer that does so."""
+    same = recomputes, offloads
+    return next(way for way in Way if (way.recomputes, way.offloads) == same)
+
+
 def can_follow(in_flight: int, before: int) -> bool:
     """Whether a stage may have so many micro-batches in flight, by the stage before.
 
@@ -108,6 +137,8 @@ class EngineCapabilities(Record):
     shardings_with_pipeline: tuple[Sharding, ...]
     tensor_parallel: bool
     optimizer_homes: tuple[OptimizerHome, ...] = (OptimizerHome.DEVICE,)
+    offload: bool = False
+    """Activations of a layer can be in the memory of the machine between its passes."""
     max_chunks_per_rank: Count = 1
     """Runs of layers on one rank, for interleaved schedules."""
 

@@ -26,6 +26,7 @@ def check_layers(
     profile: ModelProfile,
     cuts: tuple[int, ...],
     recomputed: tuple[int, ...],
+    offloaded: tuple[int, ...],
     num_stages: int | None,
 ) -> None:
     """Layers that are named exist, and recompute if they are to."""
@@ -35,10 +36,12 @@ def check_layers(
         raise refuse("cuts", rule, cuts[-1])
     rows = zip(profile.costs.kind, profile.costs.recomputable, strict=True)
     cannot = {kind for kind, is_recomputable in rows if not is_recomputable}
-    for layer in recomputed:
-        if layer >= len(names):
+    named = {"recomputed_layers": recomputed, "offloaded_layers": offloaded}
+    for field, layers in named.items():
+        if layers and max(layers) >= len(names):
             rule = f"layers below {len(names)}, the number of layers"
-            raise refuse("recomputed_layers", rule, layer)
+            raise refuse(field, rule, max(layers))
+    for layer in recomputed:
         if kinds[layer] in cannot:
             rule = f"layers that can recompute, which {names[layer]} cannot"
             raise refuse("recomputed_layers", rule, layer)

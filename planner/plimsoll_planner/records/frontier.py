@@ -47,6 +47,9 @@ class FrontierPoint(Record):
     """First layer of each stage."""
     num_recomputed: tuple[Index, ...]
     """Layers of each stage that recompute."""
+    num_offloaded: tuple[Index, ...] = ()
+    """Layers of each stage whose activations are in the memory of the machine between
+    their passes; empty: none."""
     in_flight_caps: tuple[Count, ...]
     """Micro-batches in flight of each stage."""
     shardings: tuple[Sharding, ...]
@@ -59,7 +62,8 @@ class FrontierPoint(Record):
         if self.least_peak_bytes > self.peak_bytes:
             rule = f"at most peak_bytes, {self.peak_bytes}"
             raise self.refuse("least_peak_bytes", rule)
-        of_stages = "cuts", "num_recomputed", "in_flight_caps"
+        of_stages = ["cuts", "num_recomputed", "in_flight_caps"]
+        of_stages += ["num_offloaded"] if self.num_offloaded else []
         for field in (*of_stages, "shardings", "optimizer_homes"):
             found = len(getattr(self, field))
             if found != self.mesh.pipeline:
@@ -80,6 +84,7 @@ class FrontierPoint(Record):
             num_micro_batches=plan.num_micro_batches,
             cuts=tuple(stage.chunks[0].first_layer for stage in plan.stages),
             num_recomputed=tuple(len(stage.recomputed_layers) for stage in plan.stages),
+            num_offloaded=tuple(len(stage.offloaded_layers) for stage in plan.stages),
             in_flight_caps=tuple(stage.in_flight_cap for stage in plan.stages),
             shardings=tuple(stage.sharding for stage in plan.stages),
             optimizer_homes=tuple(stage.optimizer_home for stage in plan.stages),

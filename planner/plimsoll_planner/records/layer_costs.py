@@ -153,13 +153,15 @@ class ActivationColumns(Record):
     """By how much either peak of backward is higher where the input outlives the
     layer's own backward pass: the engine holds it for the first layer of a stage, and
     the layer before keeps its output until its own pass. None: nothing."""
+    on_host: ByteColumns | None = None
+    """Kept in the memory of the machine from forward to backward. None: nothing."""
 
     @property
     def of_micro_batches(self) -> list[ByteColumns]:
         """All bytes, which depend on the micro-batch."""
         every = [
             *(self.saved, self.forward_transient, self.backward_transient),
-            *(self.backward_transient_at_end, self.held_input),
+            *(self.backward_transient_at_end, self.held_input, self.on_host),
         ]
         return [columns for columns in every if columns]
 
@@ -239,6 +241,11 @@ class LayerCosts(Record):
     """False where a layer must keep its activations."""
     recomputed: ActivationColumns
     """When the backward pass computes the layer once more from its input."""
+    offloaded: ActivationColumns | None = None
+    """When all that the backward pass needs is in the memory of the machine meanwhile.
+    None in profiles of before that was asked."""
+    recomputed_from_host: ActivationColumns | None = None
+    """When the layer is computed once more, and its input is there. None as well."""
     forward_work: WorkColumns
     backward_work: WorkColumns
     """Without recomputing, which costs one more forward pass."""
@@ -269,14 +276,20 @@ class LayerCosts(Record):
     """Once in a step, after the last backward pass. None: there are none."""
 
     @property
+    def ways(self) -> list[ActivationColumns]:
+        """Activations in each way that was profiled."""
+        every = self.kept, self.recomputed, self.offloaded, self.recomputed_from_host
+        return [way for way in every if way]
+
+    @property
     def of_micro_batches(self) -> list[ByteColumns]:
         """All bytes that depend on the micro-batch."""
         every = [
             self.boundary,
             self.held_messages,
-            *self.kept.of_micro_batches,
-            *self.recomputed.of_micro_batches,
         ]
+        for way in self.ways:
+            every += way.of_micro_batches
         return [columns for columns in every if columns]
 
     @property

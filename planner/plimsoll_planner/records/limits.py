@@ -33,6 +33,9 @@ class Limits(Record):
     in_flight_caps: bool = True
     """Stages may hold fewer micro-batches in flight than the schedule lets them, if the
     engine can."""
+    offload: bool = True
+    """Activations of layers may be in the memory of the machine between their passes,
+    if the engine can."""
     max_micro_batch: Count | None = None
     whole_nodes: bool = False
     """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`

@@ -30,6 +30,9 @@ class Override(Record):
     """First layer of each stage, from 0 on; empty: not fixed."""
     recomputed_layers: Layers | None = None
     """Exactly these layers recompute; null: not fixed."""
+    offloaded_layers: Layers | None = None
+    """Exactly these have their activations in the memory of the machine, or their
+    inputs, if they recompute; null: not fixed."""
     sharding: Sharding | None = None
     """Of every stage with replicas; null: not fixed."""
     optimizer_home: OptimizerHome | None = None
@@ -70,6 +73,22 @@ class Override(Record):
         if self.cuts and self.num_stages not in {None, len(self.cuts)}:
             rule = f"{len(self.cuts)}, the stages that cuts has"
             raise self.refuse("num_stages", rule)
+        self._check_caps()
+        product, named = self.fixed_degrees, "stages times replicas"
+        if self.tensor_degree:
+            named += " times the tensor degree"
+        if self.num_gpus and self.num_gpus % product:
+            raise self.refuse("num_gpus", f"a multiple of {product}, {named}")
+        is_whole = self.stages and self.data_degree
+        if self.num_gpus and is_whole and self.num_gpus != product:
+            raise self.refuse("num_gpus", f"{product}, {named}")
+        self.require_distinct("recomputed_layers", self.recomputed_layers or ())
+        self.require_distinct("offloaded_layers", self.offloaded_layers or ())
+        if self.data_degree == 1 and self.sharding not in {None, Sharding.NONE}:
+            raise self.refuse("sharding", "none, where the data degree is 1")
+
+    def _check_caps(self) -> None:
+        """Numbers in flight are those of a schedule, one for each stage."""
         stages = self.stages
         if self.in_flight_caps and len(self.in_flight_caps) != stages:
             raise self.refuse("in_flight_caps", f"one for each of {stages} stages")
@@ -80,17 +99,6 @@ class Override(Record):
         if self.in_flight_caps and self.in_flight_caps[-1] != 1:
             rule = "1 on the last stage, whose micro-batches turn at once"
             raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
-        product, named = self.fixed_degrees, "stages times replicas"
-        if self.tensor_degree:
-            named += " times the tensor degree"
-        if self.num_gpus and self.num_gpus % product:
-            raise self.refuse("num_gpus", f"a multiple of {product}, {named}")
-        is_whole = stages and self.data_degree
-        if self.num_gpus and is_whole and self.num_gpus != product:
-            raise self.refuse("num_gpus", f"{product}, {named}")
-        self.require_distinct("recomputed_layers", self.recomputed_layers or ())
-        if self.data_degree == 1 and self.sharding not in {None, Sharding.NONE}:
-            raise self.refuse("sharding", "none, where the data degree is 1")
 
 
 NOTHING_FIXED = Override()

@@ -91,6 +91,11 @@ class Stage(Record):
     host_bytes: Bytes = 0
     """Of tensors that each rank holds in the memory of its machine, at most."""
     recomputed_layers: tuple[Index, ...] = ()
+    offloaded_layers: tuple[Index, ...] = ()
+    """Layers whose activations are in the memory of the machine between their passes,
+    or their inputs, if they recompute."""
+    offloaded_bytes: Bytes = 0
+    """Of those, at most; a part of `host_bytes`."""
     in_flight_cap: Count
     """Most chunks of micro-batches whose activations the stage holds at a time."""
     peaks: tuple[PhasePeak, ...] = ()
@@ -104,15 +109,35 @@ class Stage(Record):
         if len(self.ranks) != size:
             rule = f"{size} ranks: data degree times tensor degree"
             raise self.refuse("ranks", rule)
-        for layer in self.recomputed_layers:
-            if not any(chunk.holds(layer) for chunk in self.chunks):
-                raise self.refuse("recomputed_layers", "layers of the stage", layer)
-        self.require_distinct("recomputed_layers", self.recomputed_layers)
+        for name in ("recomputed_layers", "offloaded_layers"):
+            layers = getattr(self, name)
+            for layer in layers:
+                if not any(chunk.holds(layer) for chunk in self.chunks):
+                    raise self.refuse(name, "layers of the stage", layer)
+            self.require_distinct(name, layers)
         self.require_distinct("peaks", (peak.phase for peak in self.peaks))
         if self.sharding is not Sharding.NONE and self.data_degree == 1:
             raise self.refuse("sharding", "none, where the data degree is 1")
-        if self.host_bytes and self.optimizer_home is OptimizerHome.DEVICE:
-            raise self.refuse("host_bytes", "0, where the optimizer is on the device")
+        if self.host_bytes and not self.uses_host:
+            raise self.refuse("host_bytes", "0, where nothing is on the host")
+        most = self.host_bytes if self.offloaded_layers else 0
+        if self.offloaded_bytes > most:
+            raise self.refuse("offloaded_bytes", f"at most {most}")
+
+    @property
+    def not_kept(self) -> tuple[int, ...]:
+        """Layers whose activations do not stay on the device."""
+        return tuple(sorted({*self.recomputed_layers, *self.offloaded_layers}))
+
+    @property
+    def steps_on_host(self) -> bool:
+        """Whether its optimizer is in the memory of the machine."""
+        return self.optimizer_home is OptimizerHome.HOST
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether tensors of its ranks are there."""
+        return self.steps_on_host or bool(self.offloaded_layers)
 
     def peak(self) -> PhasePeak | None:
         """The phase whose device upper bound is largest; None without a prediction."""

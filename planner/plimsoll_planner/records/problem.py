@@ -155,7 +155,8 @@ class Problem(Document):
         """Fixed parts exist, and can be inside the limits."""
         fixed, limits, engine = self.override, self.limits, self.engine
         again = fixed.recomputed_layers or ()
-        check_layers(self.profile, fixed.cuts, again, fixed.num_stages)
+        off = fixed.offloaded_layers or ()
+        check_layers(self.profile, fixed.cuts, again, off, fixed.num_stages)
         check_degree("num_stages", fixed.num_stages, limits.pipeline_degrees)
         check_degree("data_degree", fixed.data_degree, limits.data_degrees)
         check_degree("tensor_degree", fixed.tensor_degree, limits.tensor_degrees)

@@ -85,7 +85,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Floats, Ints
+from plimsoll_planner.memory.bounds import Floats, Ints
 from plimsoll_planner.records.engine import EngineHoldings, Schedule
 from plimsoll_planner.timing.capped_rounds import CappedRounds
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule

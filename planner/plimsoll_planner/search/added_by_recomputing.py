@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from plimsoll_planner.memory.added_bounds import least_added
-from plimsoll_planner.memory.chain_bytes import Floats, Ints
+from plimsoll_planner.memory.bounds import Floats, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.stage_peaks import least_seconds, room_of
+from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate
@@ -43,11 +44,13 @@ class AddedByRecomputing(TupleContext):
     ) -> Floats:
         """[A, B]: least seconds that recomputing adds within a capacity."""
         b, costs = candidate.micro_batch, self.costs(candidate)
-        of_seconds = costs.variant, costs.clock(candidate.offer)
+        clock = costs.clock(candidate.offer, choice.other_way)
+        of_seconds = costs.variant, clock
         share = self.host_share(candidate) if choice.uses_host else 0
         key = (*of_seconds, bounds, capacity_bytes, choice, flow, share)
         if key not in self._least_s:
-            stages = self.stage_bytes(candidate, bounds.bytes, choice)
+            asked = bounds.bytes, choice, flow.in_flight
+            stages = self.stage_bytes(candidate, *asked)
             found = least_seconds(
                 costs.options(candidate.offer, *bounds, b, choice.at_work),
                 flow.in_flight,
@@ -67,8 +70,9 @@ class AddedByRecomputing(TupleContext):
         """
         found: dict[tuple[StageChoice, int], Ints] = {}
         for choice in self.choices(candidate):
-            stages = self.stage_bytes(candidate, bounds.bytes, choice)
             own = choice.flow(flow)
+            asked = bounds.bytes, choice, own.in_flight
+            stages = self.stage_bytes(candidate, *asked)
             room = room_of(stages, own, capacity_bytes)
             key = choice.at_work, own.in_flight
             found[key] = np.maximum(found[key], room) if key in found else room
@@ -93,16 +97,17 @@ class AddedByRecomputing(TupleContext):
         """[A, B]: `added_by_any` or less, at next to no cost; see `added_bounds`."""
         costs, b = self.costs(candidate), candidate.micro_batch
         rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
-        of_numbers: dict[int, Ints] = {}
-        for (_, in_flight), room in rooms.items():
-            of_numbers[in_flight] = np.maximum(room, of_numbers.get(in_flight, room))
+        most: dict[tuple[Way, int], Ints] = {}
+        for (at_work, in_flight), room in rooms.items():
+            key = at_work.other_way, in_flight
+            most[key] = np.maximum(room, most.get(key, room))
         return least_of(
             least_added(
-                costs.held(bounds.bytes, b),
-                costs.seconds(candidate.offer, bounds.seconds, b).recompute,
+                costs.held(bounds.bytes, b, other),
+                costs.added(candidate.offer, bounds.seconds, b, other).both,
                 in_flight,
                 room,
                 np.append(costs.starts, len(self.problem.profile.layers.name)),
             )
-            for in_flight, room in of_numbers.items()
+            for (other, in_flight), room in most.items()
         )

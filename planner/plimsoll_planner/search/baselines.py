@@ -21,7 +21,8 @@ from decimal import Decimal
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import UNSPLIT, Bound, rows_of
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import UNSPLIT, rows_of
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.choose import TIE, least_memory_of, least_memory_tuple

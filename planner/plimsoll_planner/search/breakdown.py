@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import MemoryKind, Peak, StageLoad, phase_peaks
@@ -58,7 +59,7 @@ def tensor_parts(
     load = StageLoad(
         first=stage.chunks[0].first_layer,
         end=stage.chunks[-1].end_layer,
-        recomputed=frozenset(stage.recomputed_layers),
+        recomputed=frozenset(stage.not_kept),
         flow=Flow(
             in_flight=stage.in_flight_cap,
             num_micro_batches=plan.num_micro_batches,
@@ -66,9 +67,9 @@ def tensor_parts(
             data_degree=stage.data_degree,
         ),
     )
-    asked = Bound.EXPECTED, plan.micro_batch, stage.variant
-    whole = chain_bytes(problem.profile, *asked)
-    chain = choice_of(stage, problem).bytes(whole)
+    choice = choice_of(stage, problem)
+    asked = Bound.EXPECTED, plan.micro_batch, stage.variant, choice.other_way
+    chain = choice.bytes(chain_bytes(problem.profile, *asked))
     peaks = phase_peaks(chain, load, holding_factors(problem.engine.holds))
     return peaks[phase_in_formula(reported, stage, peaks)]
 

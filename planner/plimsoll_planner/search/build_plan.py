@@ -7,7 +7,8 @@ in all three bounds; the search used the same formula in another form.
 
 from __future__ import annotations
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import RECOMPUTED
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.overhead.allowance import Allowance
 from plimsoll_planner.records.bounds import LARGEST_INTEGER
@@ -71,14 +72,17 @@ def build_stage(
     search: TupleSearch, found: Found, place: int, first: int, end: int
 ) -> Stage:
     """One stage with its peaks."""
-    candidate = found.candidate
+    candidate, other = found.candidate, found.choices[place].other_way
+    layers = found.recomputed[place]
     return Stage(
         chunks=(Chunk(first_layer=first, end_layer=end),),
         ranks=tuple(candidate.mesh.ranks(place)),
         offer=0,
         variant=candidate.strategy.variant,
         data_degree=candidate.mesh.data,
-        recomputed_layers=found.recomputed[place],
+        recomputed_layers=layers if other.recomputes else (),
+        offloaded_layers=layers if other.offloads else (),
+        offloaded_bytes=offloaded_bytes(search, found, place),
         in_flight_cap=search.stage_flow(
             candidate, place, found.choices[place]
         ).in_flight,
@@ -143,16 +147,27 @@ def host_tensors(search: TupleSearch, found: Found, place: int) -> int:
     candidate, choice = found.candidate, found.choices[place].capped(None)
     run = search.tables.runs_of(found.cuts)[place]
     stages = search.costs(candidate).stages
-    return int(stages(Bound.UPPER, candidate.micro_batch, choice).host[run])
+    state = int(stages(Bound.UPPER, candidate.micro_batch, choice).host[run])
+    return state + offloaded_bytes(search, found, place)
+
+
+def offloaded_bytes(search: TupleSearch, found: Found, place: int) -> int:
+    """Bytes of activations that a rank of a stage holds in its machine's memory."""
+    candidate, choice = found.candidate, found.choices[place]
+    asked = Bound.UPPER, candidate.micro_batch, choice.other_way
+    chain = search.costs(candidate).bytes_in_way(*asked)
+    each = int(chain.on_host[RECOMPUTED][list(found.recomputed[place])].sum())
+    return each * search.stage_flow(candidate, place, choice).in_flight
 
 
 def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
     """Memory of the machine that each pod asks for: all that its ranks may take."""
     candidate = found.candidate
     of_ranks = [
-        int(search.host_bytes(candidate, Bound.UPPER, choice)[run])
-        for choice, run in zip(
-            found.choices, search.tables.runs_of(found.cuts), strict=True
+        int(search.state_on_host(candidate, Bound.UPPER, choice)[run])
+        + offloaded_bytes(search, found, place)
+        for place, (choice, run) in enumerate(
+            zip(found.choices, search.tables.runs_of(found.cuts), strict=True)
         )
         for _ in range(candidate.mesh.ranks_per_stage)
     ]

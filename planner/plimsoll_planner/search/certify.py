@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plimsoll_planner import schedules, techniques
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.overhead.allowance import assumption_text
 from plimsoll_planner.records.certificate import (
     Binding,

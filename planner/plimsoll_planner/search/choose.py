@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.search.explore import Explorer, is_fitting

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import KEPT, Bound, Ints, chain_bytes
+from plimsoll_planner.memory.bounds import Bound, Ints
+from plimsoll_planner.memory.chain_bytes import KEPT, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.problem import Problem

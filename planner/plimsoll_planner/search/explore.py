@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain, compress, islice
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.objective import Goal

@@ -24,7 +24,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
+from plimsoll_planner.memory.bounds import Bound, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.records.certificate import Rule

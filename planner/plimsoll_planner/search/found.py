@@ -15,7 +15,7 @@ class Found:
     candidate: Candidate
     cuts: tuple[int, ...]
     recomputed: tuple[tuple[int, ...], ...]
-    """Layers that recompute, stage by stage."""
+    """Layers that recompute, or what a stage does in its place, stage by stage."""
     choices: tuple[StageChoice, ...]
     """Choices of techniques and caps, stage by stage."""
     bound_s: float

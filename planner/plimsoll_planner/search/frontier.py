@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.frontier import NUM_SPEEDS, Frontier, FrontierPoint
 from plimsoll_planner.records.plan import HybridPlan

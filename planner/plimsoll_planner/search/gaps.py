@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.search.explore import QUICK, Explorer
 from plimsoll_planner.search.numbers import FITTING, HOPED
 from plimsoll_planner.search.space import Candidate

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Floats
+from plimsoll_planner.memory.bounds import Floats
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.next_fit import Grouped, least_period
 from plimsoll_planner.search.numbers import Numbers

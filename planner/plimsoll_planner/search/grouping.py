@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import Ints, Values
+from plimsoll_planner.memory.bounds import Ints, Values
 
 
 def group_starts(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Floats
+from plimsoll_planner.memory.bounds import Bound, Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
@@ -47,7 +48,7 @@ def needed_by_stage(
         flow = search.stage_flow(candidate, stage, choice)
         peaks = least_peaks(costs.stages(*asked), options, flow)
         uses_host = choice.uses_host
-        own = search.host_bytes(candidate, bound, choice) if uses_host else 0
+        own = search.state_on_host(candidate, bound, choice) if uses_host else 0
         return np.where(peaks <= capacity_bytes, own, np.inf)
 
     return least_of(map(needed, search.leanest(candidate, stage)))

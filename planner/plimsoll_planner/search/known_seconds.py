@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.timing.chain_seconds import chain_seconds

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.memory.stage_peaks import peaks_of_run
@@ -84,23 +85,25 @@ def fullest(
     found: list[tuple[int, int, Phase]] = []
     layers = search.tables.layers(cuts)
     for place, run in enumerate(search.tables.runs_of(cuts)):
+        leanest = search.leanest(candidate, place)
+        flows = [search.stage_flow(candidate, place, choice) for choice in leanest]
         peaks = [
             peaks_of_run(
-                search.stage_bytes(candidate, bound, choice),
+                search.stage_bytes(candidate, bound, choice, flow.in_flight),
                 options_of(choice),
-                search.stage_flow(candidate, place, choice),
+                flow,
                 *run,
             )
-            for choice in search.leanest(candidate, place)
+            for choice, flow in zip(leanest, flows, strict=True)
         ]
         best = int(np.argmin([of_choice.min() for of_choice in peaks]))
-        choice = search.leanest(candidate, place)[best]
+        choice = leanest[best]
         option = int(peaks[best].argmin())
         load = StageLoad(
             first=layers[place][0],
             end=layers[place][1],
             recomputed=frozenset(options_of(choice).recomputed(*run, option)),
-            flow=search.stage_flow(candidate, place, choice),
+            flow=flows[best],
         )
         chain = costs.bytes(bound, candidate.micro_batch, choice.capped(None))
         for phase, peak in phase_peaks(chain, load, search.tables.holdings).items():

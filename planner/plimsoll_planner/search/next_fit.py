@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Flags, Floats, Ints
+from plimsoll_planner.memory.bounds import Flags, Floats, Ints
 
 NO_GROUP = 2**31
 """Above every number of a group; there are no stages from that layer on."""

@@ -7,7 +7,7 @@ Called by `answer`.
 
 from __future__ import annotations
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.certificate import Certificate
 from plimsoll_planner.records.solution import SearchStatistics, Solution, Termination
 from plimsoll_planner.search.build_plan import build_plan

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Floats, Ints
+from plimsoll_planner.memory.bounds import Floats, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ from functools import cache
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Bound, Floats
+from plimsoll_planner.memory.bounds import Bound, Floats
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Floats, Ints
+from plimsoll_planner.memory.bounds import Flags, Floats, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.search.partition import (
     Partition,
     first_cuts,

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from plimsoll_planner.memory.chain_bytes import rows_of
 from plimsoll_planner.records.interval import ByteInterval
@@ -175,12 +176,12 @@ def widened(
             for row in row_of[chunk.first_layer : chunk.end_layer]:
                 rows[row] = max(rows.get(row, 0), one.needed_bytes)
     costs = profile.costs
-    costs = replace(
-        costs,
-        kept=widened_transient(costs.kept, rows, plan.micro_batch),
-        recomputed=widened_transient(costs.recomputed, rows, plan.micro_batch),
-    )
-    return replace(profile, costs=costs)
+    wider: dict[str, Any] = {
+        name: widened_transient(columns, rows, plan.micro_batch)
+        for name in ("kept", "recomputed", "offloaded", "recomputed_from_host")
+        if (columns := getattr(costs, name)) is not None
+    }
+    return replace(profile, costs=replace(costs, **wider))
 
 
 def widened_transient(

@@ -6,11 +6,13 @@ choice and the recomputed layers of the least step bound. The base of `TupleSear
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
+from plimsoll_planner.memory.bounds import Bound, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.stage_peaks import option_peaks, peaks_of_run
 from plimsoll_planner.search.choice_bounds import ChoiceBounds
@@ -38,12 +40,14 @@ class StageOption:
     """Its place."""
     option: int
     """Its place."""
-    added_s: float
-    """Of a backward pass, for recomputing."""
+    added_s: tuple[float, float]
+    """Of a forward and a backward pass, by the layers that are not kept."""
     forward_s: float
     """Forward pass."""
     backward_s: float
     """Backward pass with all that is added."""
+    least_passes_s: tuple[float, float]
+    """Of a backward and a forward pass with any option of the choice that fits."""
     in_flight: int
     least_s: float
     """Step bound of every option of the stage with as many in flight or fewer."""
@@ -60,6 +64,16 @@ class StageOption:
     def passes_s(self) -> float:
         """Of both passes."""
         return self.forward_s + self.backward_s
+
+    def is_least_of(self, others: Iterable[StageOption]) -> bool:
+        """Whether no option of their choices is shorter in anything."""
+        return all(
+            mine <= theirs
+            for other in others
+            for mine, theirs in zip(
+                self.seconds, (*other.least_passes_s, other.end_s), strict=True
+            )
+        )
 
     def is_no_longer(self, other: StageOption) -> bool:
         """Whether it takes no longer than another one, whatever surrounds the stage."""
@@ -86,10 +100,11 @@ class StageOptions(TupleBounds):
         numbers: Numbers = FITTING,
     ) -> Ints:
         """[n]: peaks of the options of one run as one stage."""
+        flow = self.stage_flow(candidate, stage, choice)
         return peaks_of_run(
-            self.stage_bytes(candidate, numbers.bytes, choice),
+            self.stage_bytes(candidate, numbers.bytes, choice, flow.in_flight),
             self.options(candidate, choice, numbers),
-            self.stage_flow(candidate, stage, choice),
+            flow,
             *run,
         )
 
@@ -107,44 +122,75 @@ class StageOptions(TupleBounds):
         One of each choice, but where another one takes no longer in any pass and ends a
         step no later. If none fits, one that does not.
         """
-        count = candidate.num_micro_batches
-        bounds = self.bounds(candidate, numbers.seconds)[stage]
-        found: list[StageOption] = []
-        least_s = float("inf")
-        for place, choice in enumerate(self.choices(candidate)):
-            options = self.options(candidate, choice, numbers)
-            asked = stage, run, choice.capped(in_flight), numbers
-            peaks = self.run_peaks(candidate, *asked)
-            option = quickest(options, *run, peaks, capacity_bytes)
-            added_s = options.seconds[options.of(*run)][option : option + 1]
-            bound = bounds[place].of_run(run, in_flight)
-            least_s = min(least_s, float(bound.with_fewer[0]))
-            step_s = bound.step_s(count, added_s)
-            peak = int(peaks[option])
-            found.append(
-                StageOption(
-                    exceeds=peak > capacity_bytes,
-                    step_s=float(step_s[0]),
-                    end_s=float(bounds[place].runs.end[run]),
-                    peak=peak,
-                    choice=place,
-                    option=option,
-                    added_s=float(added_s[0]),
-                    forward_s=float(bounds[place].runs.forward[run]),
-                    backward_s=float(bounds[place].runs.backward[run] + added_s[0]),
-                    in_flight=in_flight,
-                    least_s=least_s,
+        found = [
+            one
+            for place in range(len(self.choices(candidate)))
+            if (
+                one := self.quickest_option(
+                    *(candidate, stage, run, capacity_bytes),
+                    *(in_flight, numbers, place),
                 )
             )
+        ]
         useful: list[StageOption] = []
         for one in sorted(found, key=lambda one: (one.exceeds, *one.seconds)):
             if one.exceeds and useful:
                 break
             if not any(other.is_no_longer(one) for other in useful):
                 useful.append(one)
-        alone = len(useful) == 1
+        alone = len(useful) == 1 and useful[0].is_least_of(found)
+        least_s = min(one.least_s for one in found)
         return tuple(
             replace(one, is_quickest=alone, least_s=least_s) for one in sorted(useful)
+        )
+
+    def quickest_option(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        capacity_bytes: int,
+        in_flight: int,
+        numbers: Numbers,
+        place: int,
+    ) -> StageOption | None:
+        """Quickest option of one choice that fits, or one that does not.
+
+        None if the layers have no way that the choice leaves them.
+        """
+        choice = self.choices(candidate)[place].capped(in_flight)
+        options = self.options(candidate, choice, numbers)
+        peaks = self.run_peaks(candidate, stage, run, choice, numbers)
+        if not peaks.size:
+            return None
+        option = quickest(options, *run, peaks, capacity_bytes)
+        added = self.added(candidate, choice, numbers.seconds)
+        mine = self.bounds(candidate, numbers.seconds)[stage][place]
+        both_s = options.seconds[options.of(*run)][option : option + 1]
+        forward_s, total_s = 0.0, float(both_s[0])
+        if added.is_in_forward:
+            layers = list(options.recomputed(*run, option))
+            forward_s = float(added.forward[layers].sum())
+        least, most = added.in_forward
+        bound = mine.of_run(run, in_flight)
+        times = mine.times(candidate.num_micro_batches, in_flight)
+        passes = float(mine.runs.forward[run]), float(mine.runs.backward[run])
+        return StageOption(
+            exceeds=int(peaks[option]) > capacity_bytes,
+            step_s=float(bound.step_s(times, both_s)[0]),
+            end_s=float(mine.runs.end[run]),
+            peak=int(peaks[option]),
+            choice=place,
+            option=option,
+            added_s=(forward_s, total_s - forward_s),
+            forward_s=passes[0] + forward_s,
+            backward_s=passes[1] + total_s - forward_s,
+            least_passes_s=(
+                passes[1] + (1 - most) * total_s,
+                passes[0] + least * total_s,
+            ),
+            in_flight=in_flight,
+            least_s=float(bound.with_fewer[0]),
         )
 
     def end_s(
@@ -169,18 +215,18 @@ class StageOptions(TupleBounds):
         stage: int,
         run: tuple[int, int],
         choice: StageChoice,
-        added_s: float,
+        added_s: tuple[float, float],
         bound: Bound,
     ) -> StageTimes:
-        """Seconds and bytes of one run as a stage, if recomputing adds some seconds."""
+        """Seconds and bytes of one run as a stage, with what is added to its passes."""
         costs, b = self.costs(candidate), candidate.micro_batch
         runs = costs.runs(candidate.offer, bound, b)
-        stages = self.stage_bytes(candidate, bound, choice)
+        stages = costs.stages(bound, b, choice.capped(None))
         exchange = self.exchange(candidate, bound, choice).of(run)
         forward, backward = pass_seconds(self.placed(candidate), stage, exchange)
         return StageTimes(
-            forward_s=float(runs.forward[run] + forward),
-            backward_s=float(runs.backward[run] + backward + added_s),
+            forward_s=float(runs.forward[run] + forward) + added_s[0],
+            backward_s=float(runs.backward[run] + backward) + added_s[1],
             sent_bytes=int(stages.sent[run[1]]),
             end_s=self.end_s(candidate, stage, run, choice, bound),
             in_flight_cap=self.stage_flow(candidate, stage, choice).in_flight,
@@ -212,15 +258,16 @@ class StageOptions(TupleBounds):
         placement = self.placement(candidate.num_stages)
         possible = placement.runs(options.least_peak < LARGEST_BYTES, stage)
         fewest = bounds.fewest_in_flight(possible, limit_s)
-        stages = self.stage_bytes(candidate, Bound.UPPER, choice)
         peaks = np.full(possible.shape, LARGEST_BYTES)
         for in_flight in np.unique(fewest[fewest > 0]):
             runs = np.nonzero(fewest == in_flight)
             flow = self.stage_flow(candidate, stage, choice.capped(int(in_flight)))
+            stages = self.stage_bytes(candidate, Bound.UPPER, choice, flow.in_flight)
             places, run, begins = options.of_runs(runs)
             found = option_peaks(stages, options, flow, runs)
             passes_s = bounds.of_most.passes[runs][run]
-            steps = passes_s + count * options.seconds[places]
+            times = bounds.times(count, int(in_flight))
+            steps = passes_s + times * options.seconds[places]
             found = np.where(steps <= limit_s, found, LARGEST_BYTES)
             peaks[runs] = np.minimum.reduceat(found, begins)
         return peaks

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
@@ -81,7 +81,7 @@ def timeline(
     found = Found(
         candidate=candidate,
         cuts=search.tables.groups(cuts),
-        recomputed=tuple(stage.recomputed_layers for stage in plan.stages),
+        recomputed=tuple(stage.not_kept for stage in plan.stages),
         choices=tuple(choice_of(stage, problem) for stage in plan.stages),
         bound_s=0.0,
         step_s=0.0,

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Floats, Ints
+from plimsoll_planner.memory.bounds import Bound, Floats, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.memory.stage_peaks import least_peaks
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.added_by_recomputing import AddedByRecomputing
@@ -160,7 +161,7 @@ class TupleBounds(AddedByRecomputing):
         def make() -> Ints:
             peaks = least_of(
                 least_peaks(
-                    self.stage_bytes(candidate, bound, one),
+                    self.stage_bytes(candidate, bound, one, flow.in_flight),
                     costs.least_peak_options(bound, b, one.at_work, merge=merge),
                     flow,
                 )
@@ -198,14 +199,21 @@ class TupleBounds(AddedByRecomputing):
                 )
                 for choice in self.choices(candidate)
             ]
+            parts = [
+                self.added(candidate, choice, seconds_bound).in_forward[1]
+                for choice in self.choices(candidate)
+            ]
             self._bounds[key] = [
-                tuple(self.bounds_of(candidate, stage, runs) for runs in of_stage)
+                tuple(
+                    self.bounds_of(candidate, stage, runs, in_forward)
+                    for runs, in_forward in zip(of_stage, parts, strict=True)
+                )
                 for stage, of_stage in enumerate(zip(*of_choices, strict=True))
             ]
         return self._bounds[key]
 
     def bounds_of(
-        self, candidate: Candidate, stage: int, runs: StageRuns
+        self, candidate: Candidate, stage: int, runs: StageRuns, in_forward: float
     ) -> ChoiceBounds:
         """Step bounds of a stage, of which `runs` are the seconds with one choice."""
         caps = self.stage_caps(candidate, stage)
@@ -214,7 +222,7 @@ class TupleBounds(AddedByRecomputing):
             shape = candidate.num_stages, candidate.num_micro_batches
             return candidate.schedule.stage_bound(runs, stage, *shape, in_flight)
 
-        return ChoiceBounds(runs=runs, caps=caps, bound=bound)
+        return ChoiceBounds(runs=runs, caps=caps, bound=bound, in_forward=in_forward)
 
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound, Ints
+from plimsoll_planner.memory.bounds import Bound, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.host_memory import rank_bytes, share
 from plimsoll_planner.memory.stage_peaks import StageBytes
@@ -37,6 +37,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.variant_tables import VariantTables
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.added_seconds import AddedSeconds
 from plimsoll_planner.timing.schedule import PipelineSchedule
 from plimsoll_planner.timing.stage_runs import Exchange
 from plimsoll_planner.timing.topology import Topology, topology
@@ -179,10 +180,21 @@ class TupleContext:
         least = self.stage_caps(candidate, stage)[0]
         return tuple(choice.capped(least) for choice in self.choices(candidate))
 
+    def added(
+        self, candidate: Candidate, choice: StageChoice, bound: Bound
+    ) -> AddedSeconds:
+        """Seconds of layers that are not kept."""
+        asked = bound, candidate.micro_batch, choice.other_way
+        return self.costs(candidate).added(candidate.offer, *asked)
+
     def stage_bytes(
-        self, candidate: Candidate, bound: Bound, choice: StageChoice
+        self,
+        candidate: Candidate,
+        bound: Bound,
+        choice: StageChoice,
+        in_flight: int,
     ) -> StageBytes:
-        """Bytes of every run of layers as one stage.
+        """Bytes of every run of layers as one stage with so many in flight.
 
         A run that takes more than its share of the machine's memory fits no device.
         """
@@ -191,10 +203,11 @@ class TupleContext:
         if not choice.uses_host:
             return costs.stages(*asked)
         room = self.host_share(candidate)
+        count = in_flight if choice.other_way.offloads else 0
         return costs.once(
-            ("within the host", room, *asked),
+            ("within the host", room, count, *asked),
             lambda: costs.stages(*asked).only_where(
-                self.host_bytes(candidate, bound, choice) <= room
+                self.host_bytes(candidate, bound, choice, count) <= room
             ),
         )
 
@@ -218,9 +231,26 @@ class TupleContext:
         )
 
     def host_bytes(
+        self,
+        candidate: Candidate,
+        bound: Bound,
+        choice: StageChoice,
+        in_flight: int,
+    ) -> Ints:
+        """[A, B]: memory of the machine that a rank takes with so many in flight.
+
+        All layers of a stage count as offloaded; for the lower bound none do.
+        """
+        found = self.state_on_host(candidate, bound, choice)
+        if bound is Bound.LOWER or not choice.other_way.offloads:
+            return found
+        asked = bound, candidate.micro_batch, choice.capped(None)
+        return found + in_flight * self.costs(candidate).stages(*asked).offloaded
+
+    def state_on_host(
         self, candidate: Candidate, bound: Bound, choice: StageChoice
     ) -> Ints:
-        """[A, B]: memory of the machine that a rank takes."""
+        """[A, B]: memory of the machine that a rank takes, without activations."""
         asked = bound, candidate.micro_batch, choice.capped(None)
         costs, profile = self.costs(candidate), self.problem.profile
         stages, largest = costs.stages(*asked), costs.bytes(*asked).owned

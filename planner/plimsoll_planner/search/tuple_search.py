@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Floats
+from plimsoll_planner.memory.bounds import Bound, Floats
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.grouped_plans import GroupedPlans
@@ -228,13 +229,16 @@ class TupleSearch(GroupedPlans):
     def stage_times(self, found: Found, bound: Bound) -> list[StageTimes]:
         """Seconds and bytes of every stage of a plan."""
         candidate = found.candidate
-        costs, b = self.costs(candidate), candidate.micro_batch
-        seconds = costs.seconds(candidate.offer, bound, b)
+
+        def added_s(stage: int) -> tuple[float, float]:
+            added = self.added(candidate, found.choices[stage], bound)
+            layers = list(found.recomputed[stage])
+            passes = added.forward[layers], added.backward[layers]
+            return float(passes[0].sum()), float(passes[1].sum())
+
         return [
             self.run_times(
-                *(candidate, stage, run, found.choices[stage]),
-                float(seconds.recompute[list(found.recomputed[stage])].sum()),
-                bound,
+                *(candidate, stage, run, found.choices[stage]), added_s(stage), bound
             )
             for stage, run in enumerate(self.tables.runs_of(found.cuts))
         ]

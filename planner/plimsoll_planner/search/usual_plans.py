@@ -166,6 +166,7 @@ def explorers_of(problem: Problem, habit: Habit) -> Iterator[Explorer]:
             cuts=cuts,
             sharding=habit.sharding,
             optimizer_home=OptimizerHome.DEVICE,
+            offloaded_layers=(),
             micro_batch=needed.micro_batch or habit.micro_batch,
             recomputed_layers=recomputed(problem),
         )

@@ -18,13 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from plimsoll_planner.memory.added_bounds import HeldBytes, held_bytes
+from plimsoll_planner.memory.bounds import Bound, Ints
 from plimsoll_planner.memory.chain_bytes import (
     COUNTED,
     KEPT,
     RECOMPUTED,
-    Bound,
     ChainBytes,
-    Ints,
     chain_bytes,
     countable,
     with_outputs_held_once,
@@ -33,12 +32,15 @@ from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.joint_options import with_others
 from plimsoll_planner.memory.option_arrays import OptionArrays, build_options
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
+from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.model_profile import Variant
 from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.known_seconds import clock
 from plimsoll_planner.search.option_store import OptionStore
 from plimsoll_planner.techniques.technique import NO_CHOICE, StageChoice
+from plimsoll_planner.timing.added_seconds import AddedSeconds, added_seconds
 from plimsoll_planner.timing.chain_seconds import ChainSeconds, chain_seconds
 from plimsoll_planner.timing.stage_runs import RunSeconds, run_seconds
 
@@ -93,31 +95,30 @@ class VariantTables:
         if choice != NO_CHOICE:
             return self.once(
                 ("bytes", bound, micro_batch, choice),
-                lambda: choice.bytes(self.bytes(bound, micro_batch)),
+                lambda: choice.bytes(
+                    self.bytes_in_way(bound, micro_batch, choice.other_way)
+                ),
             )
+        return self.bytes_in_way(bound, micro_batch, Way.RECOMPUTED)
+
+    def bytes_in_way(self, bound: Bound, micro_batch: int, other: Way) -> ChainBytes:
+        """Bytes of the layers, which are kept or run in another way."""
 
         def make() -> ChainBytes:
-            profile, variant = self.problem.profile, self.variant
-            chain = countable(chain_bytes(profile, bound, micro_batch, variant))
+            asked = self.problem.profile, bound, micro_batch, self.variant
+            chain = countable(chain_bytes(*asked, other))
             if bound is Bound.LOWER and self.holdings.output_kept:
                 chain = with_outputs_held_once(chain)
-            fixed = self.problem.override.recomputed_layers
-            if fixed is None:
-                return chain
-            again = np.zeros(chain.num_layers, dtype=np.bool_)
-            again[list(fixed)] = True
-            allowed = chain.allowed.copy()
-            allowed[KEPT], allowed[RECOMPUTED] = ~again, again
-            return replace(chain, allowed=allowed)
+            return with_ways_left(chain, self.problem.override)
 
-        return self.once(("bytes", bound, micro_batch), make)
+        return self.once(("bytes in way", bound, micro_batch, other), make)
 
     @property
     def num_probed(self) -> int:
         """Largest b whose bytes were probed; beyond, they are lines."""
         return self.once(("probed",), lambda: self.problem.profile.costs.num_probed)
 
-    def relaxed_bytes(self, bound: Bound) -> ChainBytes:
+    def relaxed_bytes(self, bound: Bound, other: Way = Way.RECOMPUTED) -> ChainBytes:
         """Least bytes that each layer has at any micro-batch; see `family_bounds`.
 
         If the engine keeps outputs, how often one counts depends on the micro-batch
@@ -128,7 +129,8 @@ class VariantTables:
             every, num_probed = self._micro_batches, self.num_probed
             probed = [b for b in every if b <= num_probed]
             lines = [b for b in every if b > num_probed]
-            chains = [self.bytes(bound, b) for b in (*probed, *lines[:1])]
+            batches = (*probed, *lines[:1])
+            chains = [self.bytes_in_way(bound, b, other) for b in batches]
             least: dict[str, Any] = {
                 name: np.minimum.reduce([getattr(chain, name) for chain in chains])
                 for name in COUNTED
@@ -138,14 +140,14 @@ class VariantTables:
                 least["own_output"] = np.zeros_like(chains[0].own_output)
             return replace(chains[0], **least)
 
-        return self.once(("relaxed", bound), make)
+        return self.once(("relaxed", bound, other), make)
 
     def relaxed_options(self, bound: Bound, at_work: StageChoice) -> OptionArrays:
         """OptionArrays of the relaxed bytes that count where speed does not."""
         return self.once(
             ("relaxed options", bound, at_work),
             lambda: build_options(
-                at_work.bytes(self.relaxed_bytes(bound)),
+                at_work.bytes(self.relaxed_bytes(bound, at_work.other_way)),
                 self.holdings,
                 None,
                 starts=self.starts,
@@ -158,7 +160,9 @@ class VariantTables:
         return self.once(
             ("relaxed stages", bound, choice),
             lambda: stage_bytes(
-                choice.bytes(self.relaxed_bytes(bound)), self.holdings, self.starts
+                choice.bytes(self.relaxed_bytes(bound, choice.other_way)),
+                self.holdings,
+                self.starts,
             ),
         )
 
@@ -192,11 +196,11 @@ class VariantTables:
             ),
         )
 
-    def held(self, bound: Bound, micro_batch: int) -> HeldBytes:
+    def held(self, bound: Bound, micro_batch: int, other: Way) -> HeldBytes:
         """Bytes of a micro-batch that layers hold, whatever the others do."""
         return self.once(
-            ("held", bound, micro_batch),
-            lambda: held_bytes(self.bytes(bound, micro_batch)),
+            ("held", bound, micro_batch, other),
+            lambda: held_bytes(self.bytes_in_way(bound, micro_batch, other)),
         )
 
     def boundaries(self, bound: Bound, micro_batch: int) -> Ints:
@@ -204,9 +208,13 @@ class VariantTables:
         ends = np.append(self.starts[1:], len(self.problem.profile.layers.name))
         return np.asarray(self.bytes(bound, micro_batch).boundary[ends - 1])
 
-    def clock(self, offer: int) -> Hashable:
+    def clock(self, offer: int, other: Way = Way.RECOMPUTED) -> Hashable:
         """Key of the seconds on an offer: all that they depend on."""
-        return self._clocks[offer]
+        if not other.offloads:
+            return self._clocks[offer]
+        of = self.problem.offers[offer]
+        devices = of.devices_per_node if of.host_link_shared else 1
+        return self._clocks[offer], of.link_to_host, devices
 
     def seconds(self, offer: int, bound: Bound, micro_batch: int) -> ChainSeconds:
         """Seconds of the layers."""
@@ -218,6 +226,20 @@ class VariantTables:
                 bound,
                 micro_batch,
                 self.variant,
+            ),
+        )
+
+    def added(
+        self, offer: int, bound: Bound, micro_batch: int, other: Way
+    ) -> AddedSeconds:
+        """Seconds that layers add which are run in another way than kept."""
+        return self.once(
+            ("added", self.clock(offer, other), bound, micro_batch, other),
+            lambda: added_seconds(
+                self.seconds(offer, bound, micro_batch),
+                self.bytes_in_way(bound, micro_batch, other),
+                self.problem.offers[offer],
+                bound,
             ),
         )
 
@@ -261,7 +283,7 @@ class VariantTables:
                 build_options,
                 self.bytes(bytes_bound, micro_batch, at_work),
                 self.holdings,
-                self.seconds(offer, seconds_bound, micro_batch).recompute,
+                self.added(offer, seconds_bound, micro_batch, at_work.other_way).both,
                 starts=self.starts,
                 is_lower=merge,
             )
@@ -270,9 +292,24 @@ class VariantTables:
                 found = with_others(found, build(at_any_speed=True))
             return found
 
-        of_seconds = self.clock(offer), seconds_bound
+        of_seconds = self.clock(offer, at_work.other_way), seconds_bound
         key = (self.variant, *of_seconds, bytes_bound, merge, micro_batch, at_work)
         return self._store.once(key, make)
+
+
+def with_ways_left(chain: ChainBytes, fixed: Override) -> ChainBytes:
+    """Chain whose layers have the ways that somebody has left them."""
+    allowed = chain.allowed.copy()
+    for layers, does in (
+        (fixed.recomputed_layers, chain.other.recomputes),
+        (fixed.offloaded_layers, chain.other.offloads),
+    ):
+        if layers is not None:
+            wanted = np.zeros(chain.num_layers, dtype=np.bool_)
+            wanted[list(layers)] = True
+            allowed[KEPT] &= ~wanted
+            allowed[RECOMPUTED] &= wanted == does
+    return replace(chain, allowed=allowed)
 
 
 def numbered(keys: Iterable[Hashable]) -> list[int]:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import Ints, rows_of
+from plimsoll_planner.memory.bounds import Ints
+from plimsoll_planner.memory.chain_bytes import rows_of
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.records.layer_costs import (
     ByteColumns,
@@ -106,7 +107,7 @@ def ties_of(profile: ModelProfile, variant: Variant) -> list[TiedLayers]:
 
 def activations_are_no_more(costs: LayerCosts, rows: Rows, batches: Ints) -> bool:
     """Whether layers keep the same, and no bytes of a micro-batch are more."""
-    ways = costs.kept, costs.recomputed
+    ways = costs.ways
     marks = [mark for way in ways for mark in (way.keeps_input, way.keeps_output)]
     return all(
         mark[mine] == mark[theirs]

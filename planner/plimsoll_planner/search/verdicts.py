@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.bounds import LARGEST_RATE
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict

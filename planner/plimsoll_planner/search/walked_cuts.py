@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Floats
+from plimsoll_planner.memory.bounds import Floats
 from plimsoll_planner.search.partition import suffix_values
 
 EXPANSIONS_A_WALK = 4

@@ -5,6 +5,7 @@ divided_state    optimizer state divided over the replicas
 sharded_layers   gradients and parameters divided as well
 sharding         which of these a stage may choose
 state_on_host    optimizer state in the memory of the machine
+offloaded_activations    activations there, between their passes
 
 A new technique has a file here whose `TECHNIQUE` is a `Technique`. Certificates then no
 longer list it as left out.

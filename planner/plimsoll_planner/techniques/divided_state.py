@@ -24,17 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import (
-    WIDEST,
-    Bound,
-    ChainBytes,
-    DividedBytes,
-    Flags,
-    Floats,
-    Ints,
-    Tie,
-    countable_bytes,
-)
+from plimsoll_planner.memory.bounds import Bound, Flags, Floats, Ints
+from plimsoll_planner.memory.chain_bytes import WIDEST, ChainBytes, countable_bytes
+from plimsoll_planner.memory.layer_state import DividedBytes, Tie
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.techniques.technique import SCALARS_BYTES, Choice
 from plimsoll_planner.timing.stage_runs import EndSeconds

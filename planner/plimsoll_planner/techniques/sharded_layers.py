@@ -27,14 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import (
-    WIDEST,
-    Bound,
-    ChainBytes,
-    Flags,
-    Ints,
-    countable_bytes,
-)
+from plimsoll_planner.memory.bounds import Bound, Flags, Ints
+from plimsoll_planner.memory.chain_bytes import WIDEST, ChainBytes, countable_bytes
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.techniques.divided_state import VECTOR, DividedOptimizer, known
 from plimsoll_planner.techniques.technique import Choice

@@ -22,14 +22,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import (
-    WIDEST,
-    Bound,
-    ChainBytes,
-    Tie,
-    countable_bytes,
-)
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import WIDEST, ChainBytes, countable_bytes
 from plimsoll_planner.memory.host_memory import copied_bytes, share
+from plimsoll_planner.memory.layer_state import Tie
 from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_planner.records.model_profile import NUMBER_BYTES
 from plimsoll_planner.records.plan import Stage

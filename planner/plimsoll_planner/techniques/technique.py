@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, Floats
+from plimsoll_planner.memory.bounds import Bound, Floats
+from plimsoll_planner.memory.chain_bytes import ChainBytes
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
@@ -54,6 +56,11 @@ class Choice:
         Options of runs are built for each such part, so it is alike for all meshes.
         """
         return UNCHANGED
+
+    @property
+    def other_way(self) -> Way:
+        """Way of the layers that are not kept."""
+        return Way.RECOMPUTED
 
     def flow(self, flow: Flow) -> Flow:
         """Flow of micro-batches through the stage.
@@ -105,6 +112,12 @@ class StageChoice:
         """The part of it that changes what layers save and need at work."""
         parts = (part.at_work for part in self.parts)
         return StageChoice(tuple(part for part in parts if part != UNCHANGED))
+
+    @property
+    def other_way(self) -> Way:
+        """Way of the layers that are not kept; one technique at most has its own."""
+        ways = (part.other_way for part in self.parts)
+        return next((way for way in ways if way is not Way.RECOMPUTED), Way.RECOMPUTED)
 
     def flow(self, flow: Flow) -> Flow:
         """Flow of micro-batches through the stage."""

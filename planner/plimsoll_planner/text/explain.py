@@ -278,8 +278,9 @@ def override_text(space: Space) -> str:
         "sequences": override.sequences,
     }
     parts = [f"{name} {value}" for name, value in found.items() if value is not None]
-    if override.recomputed_layers is not None:
-        parts.append(counted(len(override.recomputed_layers), "recomputed layer"))
+    for name in ("recomputed", "offloaded"):
+        if (layers := getattr(override, f"{name}_layers")) is not None:
+            parts.append(counted(len(layers), f"{name} layer"))
     return ", ".join(parts)
 
 

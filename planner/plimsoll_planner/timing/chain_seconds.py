@@ -37,7 +37,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import UNSPLIT, Bound, Floats, rows_of
+from plimsoll_planner.memory.bounds import Bound, Floats
+from plimsoll_planner.memory.chain_bytes import UNSPLIT, rows_of
 from plimsoll_planner.records.interval import SecondsInterval
 from plimsoll_planner.records.layer_costs import (
     UNCOUNTED,

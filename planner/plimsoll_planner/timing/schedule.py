@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.memory.bounds import Ints
 from plimsoll_planner.records.engine import EngineCapabilities, EngineHoldings, Schedule
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 from plimsoll_planner.timing.stage_times import StageTimes

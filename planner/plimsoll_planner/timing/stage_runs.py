@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import Floats, Ints
+from plimsoll_planner.memory.bounds import Floats, Ints
 from plimsoll_planner.memory.stage_peaks import AllReduces
 from plimsoll_planner.timing.chain_seconds import ChainSeconds
 from plimsoll_planner.timing.ticks import TICKS_PER_S
@@ -156,13 +156,14 @@ class StageBound:
         """Lower bound whatever recomputes, with k or fewer in flight."""
         return np.maximum(self.passes, self.cycles)
 
-    def step_s(self, num_micro_batches: int, added_s: Floats) -> Floats:
-        """Lower bound of the step, if recomputing adds T seconds to a backward pass.
+    def step_s(self, times: float, added_s: Floats) -> Floats:
+        """Lower bound of the step, if a way of layers adds T seconds to both passes.
 
-        T is [A, B], or [run, n] for the bounds of runs.
+        T is [A, B], or [run, n] for the bounds of runs; it counts so many times: M of
+        them, if all of it is in the backward pass.
         """
         axes = (...,) + (None,) * (added_s.ndim - self.passes.ndim)
-        passes = self.passes[axes] + num_micro_batches * added_s
+        passes = self.passes[axes] + times * added_s
         cycles = np.maximum(self.cycles, self.cycles_of_k)
         return np.maximum(passes, cycles[axes])
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -31,6 +32,8 @@ from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
 from plimsoll_trainer.engine.stage import passed_on, run_last, run_layer, run_once
 from plimsoll_trainer.engine.token_pieces import Places, all_places
 from plimsoll_trainer.torch_internals.operators import storage_of
@@ -41,7 +44,7 @@ Forward = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerCase:
-    """A layer in its place: what enters, what follows, whether it is recomputed."""
+    """A layer in its place: what enters, what follows, in which way it is run."""
 
     incoming: TensorSpec
     is_first: bool
@@ -49,8 +52,22 @@ class LayerCase:
     """Given where the layer ends the chain, with the loss on top."""
     loss: Loss | None = None
     recomputed: bool = False
+    offloaded: bool = False
+    """What the pass back needs is in the memory of the machine between the passes."""
     is_inside: bool = False
     """Another layer of the stage follows."""
+
+
+def ways_of(where: LayerCase, *, recomputable: bool) -> dict[str, LayerCase]:
+    """Ways to run a layer, by their names in a `ProbeResult`; the plain one first."""
+    found = {"kept": where}
+    if recomputable:
+        found["recomputed"] = replace(where, recomputed=True)
+    found["offloaded"] = replace(where, offloaded=True)
+    if recomputable:
+        again = replace(where, recomputed=True, offloaded=True)
+        found["recomputed_from_host"] = again
+    return found
 
 
 class Incoming(torch.autograd.Function):
@@ -115,10 +132,12 @@ class MicroBatch:
         places: Places = all_places,
     ) -> None:
         """Make what enters the layer; nothing is computed yet."""
+        self._layer = layer
         self._run = forward_of(layer, case, device)
         self._loss = loss_of(layer, case, device, places)
         self._is_inside = case.is_inside
         self._device = device
+        self._pool = HostPool(HostLink(device)) if case.offloaded else None
         targets = case.targets
         self._targets = None if targets is None else targets.empty(device).zero_()
         self.x = make_input(case, device)
@@ -129,10 +148,22 @@ class MicroBatch:
 
     def forward(self) -> None:
         """Run forward, with the loss or the copy that the next layer receives."""
-        if self._loss is not None and self._targets is not None:
-            self.y, _ = self._loss(self.x, self._targets)
-        else:
-            self.y = passed_on(self._run(self.x))
+        with self._saving():
+            if self._loss is not None and self._targets is not None:
+                self.y, _ = self._loss(self.x, self._targets)
+            else:
+                self.y = passed_on(self._run(self.x))
+
+    def _saving(self) -> AbstractContextManager[None]:
+        """Within it, the layer saves where its case has it."""
+        if self._pool is None:
+            return nullcontext()
+        return saved_on_host(self._layer, self._pool)
+
+    @property
+    def host_bytes(self) -> int:
+        """In the memory of the machine between the passes."""
+        return 0 if self._pool is None else self._pool.num_bytes
 
     def release_output(self) -> None:
         """Let go of what came out, as the schedule does.
@@ -223,6 +254,7 @@ def probe_one(
         keeps_output=kept.output,
         backward_transient_bytes=backward_transient_bytes,
         backward_transient_at_end_bytes=backward_transient_bytes,
+        host_bytes=run.host_bytes,
     )
 
 

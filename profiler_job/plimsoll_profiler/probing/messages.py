@@ -81,7 +81,7 @@ class Frame(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeRequest(Document):
-    """One probe: a case at a micro-batch, with and without recompute."""
+    """One probe: a case at a micro-batch, run in every way."""
 
     case: Index
     micro_batch: Count
@@ -140,6 +140,8 @@ class Activations:
     held_input_bytes: Bytes = 0
     """By how much the transients of backward grow where the input outlives the pass:
     else it may be gone when they peak."""
+    host_bytes: Bytes = 0
+    """In the memory of the machine between the passes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,6 +182,9 @@ class ProbeResult(Document):
     state: LayerState | None = None
     kept: PassCosts | None = None
     recomputed: PassCosts | None = None
+    """None where the layer cannot be recomputed."""
+    offloaded: PassCosts | None = None
+    recomputed_from_host: PassCosts | None = None
     """None where the layer cannot be recomputed."""
     batch_statistics: tuple[Name, ...] = ()
     """Causes for samples of a micro-batch to depend on one another."""

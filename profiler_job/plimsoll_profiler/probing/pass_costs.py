@@ -7,7 +7,7 @@ In: a layer, the ways to run it. Out: `PassCosts` without seconds, which
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from torch import nn
@@ -25,18 +25,21 @@ from plimsoll_profiler.probing.messages import Activations, PassCosts
 
 
 def probe_ways(
-    layer: nn.Module, ways: Sequence[LayerCase], bench: Bench, *, is_split: bool
-) -> list[PassCosts]:
+    layer: nn.Module, ways: Mapping[str, LayerCase], bench: Bench, *, is_split: bool
+) -> dict[str, PassCosts]:
     """Probe the bytes of a layer by way to run, and count its work.
 
     The work is that of the first way, where nothing is recomputed: what is, does the
     work of a forward pass more, which a plan adds.
     """
-    every = [warmed_up(layer, way, bench, is_split=is_split) for way in ways]
-    forward, backward = work_of(layer, ways[0], bench)
+    every = {
+        name: warmed_up(layer, way, bench, is_split=is_split)
+        for name, way in ways.items()
+    }
+    forward, backward = work_of(layer, next(iter(ways.values())), bench)
     largest = max(forward.largest_message_bytes, backward.largest_message_bytes)
-    return [
-        PassCosts(
+    return {
+        name: PassCosts(
             **asdict(activations),
             forward_flop=forward.flop,
             forward_traffic_bytes=forward.traffic_bytes,
@@ -51,8 +54,8 @@ def probe_ways(
             largest_message_bytes=largest,
             uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
         )
-        for activations in every
-    ]
+        for name, activations in every.items()
+    }
 
 
 def warmed_up(

@@ -39,7 +39,7 @@ from plimsoll_profiler.probing.batch_statistics import batch_statistics, mixes_t
 from plimsoll_profiler.probing.cases import cases_of
 from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.host_steps import HostSteps
-from plimsoll_profiler.probing.layer_probe import LayerCase
+from plimsoll_profiler.probing.layer_probe import LayerCase, ways_of
 from plimsoll_profiler.probing.layer_state import probe_state, tied_layers
 from plimsoll_profiler.probing.layer_timing import num_in_turn, time_ways
 from plimsoll_profiler.probing.messages import (
@@ -110,8 +110,8 @@ def answer(out: TextIO, document: Document) -> None:
 class Known:
     """All but seconds of a probe, which later rounds would find again."""
 
-    passes: list[PassCosts]
-    """Of each way to run."""
+    passes: dict[str, PassCosts]
+    """By way to run."""
     batch_statistics: tuple[str, ...]
 
 
@@ -216,9 +216,7 @@ class Prober:
             sequence_parallel=variant.sequence_parallel,
         )
         where = self.place_of(case.layer, request.micro_batch, variant)
-        ways = [where]
-        if case.recomputable:
-            ways.append(replace(where, recomputed=True))
+        ways = ways_of(where, recomputable=case.recomputable)
         known = self.known.get(request)
         if known is None:
             if bench.is_real and mesh is None:
@@ -227,7 +225,7 @@ class Prober:
                 passes=probe_ways(layer, ways, bench, is_split=mesh is not None),
                 batch_statistics=tuple(batch_statistics(layer, where, bench)),
             )
-        found = known.passes
+        found = dict(known.passes)
         if bench.is_real:
             by_sequence = variant.sequence_parallel
             copies = partial(
@@ -235,19 +233,23 @@ class Prober:
                 *(request.case, state, bench, mesh),
                 sequence_parallel=by_sequence,
             )
-            timed = time_ways(layer, copies, ways, bench)
-            found = [
-                replace(costs, forward_s=forward_s, backward_s=backward_s)
-                for costs, (forward_s, backward_s) in zip(found, timed, strict=True)
-            ]
+            on_device = {name: way for name, way in ways.items() if not way.offloaded}
+            timed = time_ways(layer, copies, list(on_device.values()), bench)
+            for name, (forward_s, backward_s) in zip(on_device, timed, strict=True):
+                passes = found[name]
+                found[name] = replace(
+                    passes, forward_s=forward_s, backward_s=backward_s
+                )
         return ProbeResult(
             case=request.case,
             micro_batch=request.micro_batch,
             variant=variant,
             outcome=ProbeOutcome.COMPLETED,
             state=state,
-            kept=found[0],
-            recomputed=found[1] if case.recomputable else None,
+            kept=found["kept"],
+            recomputed=found.get("recomputed"),
+            offloaded=found["offloaded"],
+            recomputed_from_host=found.get("recomputed_from_host"),
             batch_statistics=known.batch_statistics,
         )
 

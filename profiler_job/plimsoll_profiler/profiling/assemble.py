@@ -63,6 +63,8 @@ SECONDS_ERROR = 0.1
 """Spread of seconds between runs on a shared machine."""
 
 WorkField = Callable[[PassCosts], float]
+PassesOf = Callable[[Kind], tuple[PassCosts, ...]]
+"""Probes of one way to run."""
 
 
 def assemble(
@@ -172,9 +174,13 @@ class Table:
             optimizer_step_s=tuple(s or 0.0 for s in steps) if self.is_timed else None,
             host_step_s=tuple(on_host) if len(on_host) == len(states) else None,
             boundary=self.bytes_of(lambda p: p.boundary_bytes),
-            kept=self.activations(recomputed=False),
+            kept=self.activations(lambda kind: kind.kept),
             recomputable=tuple(bool(kind.recomputed) for kind in self.kinds),
-            recomputed=self.activations(recomputed=True),
+            recomputed=self.activations(lambda kind: kind.recomputed or kind.kept),
+            offloaded=self.activations(lambda kind: kind.offloaded),
+            recomputed_from_host=self.activations(
+                lambda kind: kind.recomputed_from_host or kind.offloaded
+            ),
             forward_work=self.work(
                 lambda p: p.forward_flop,
                 lambda p: p.forward_traffic_bytes,
@@ -233,10 +239,10 @@ class Table:
         }
         return DividedColumns(**columns)
 
-    def activations(self, *, recomputed: bool) -> ActivationColumns:
+    def activations(self, of_way: PassesOf) -> ActivationColumns:
         """Columns of one way to run."""
-        fit = partial(self.bytes_of, recomputed=recomputed)
-        last = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
+        fit = partial(self.bytes_of, of_way=of_way)
+        last = [of_way(kind)[-1] for kind in self.kinds]
         return ActivationColumns(
             saved=fit(lambda p: p.saved_bytes),
             keeps_input=tuple(passes.keeps_input for passes in last),
@@ -245,16 +251,19 @@ class Table:
             backward_transient=fit(lambda p: p.backward_transient_bytes),
             backward_transient_at_end=fit(lambda p: p.backward_transient_at_end_bytes),
             held_input=fit(lambda p: p.held_input_bytes),
+            on_host=fit(lambda p: p.host_bytes) if last[0].host_bytes else None,
         )
 
     def bytes_of(
-        self, value: Callable[[PassCosts], int], *, recomputed: bool = False
+        self,
+        value: Callable[[PassCosts], int],
+        of_way: PassesOf = lambda kind: kind.kept,
     ) -> ByteColumns:
         """Lines of one quantity of every kind."""
         lines = [
             fit_samples(
                 kind.micro_batches,
-                [value(p) for p in kind.passes(recomputed=recomputed)],
+                [value(p) for p in of_way(kind)],
                 bytes_line,
             )
             for kind in self.kinds
@@ -326,7 +335,7 @@ def step_messages(states: Sequence[LayerState]) -> MessageColumns | None:
 
 def recompute_s(kind: Kind) -> list[float]:
     """Seconds that recomputing adds to both passes, for each probe."""
-    pairs = zip(kind.passes(recomputed=True), kind.kept, strict=True)
+    pairs = zip(kind.recomputed or kind.kept, kind.kept, strict=True)
     return [max(both_s(again) - both_s(plain), 0.0) for again, plain in pairs]
 
 

@@ -6,7 +6,7 @@ In: results of probes, several rounds of them where seconds were measured. Out: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.records.model_profile import ProbeOutcome, Variant
@@ -23,12 +23,11 @@ class Kind:
     kept: tuple[PassCosts, ...]
     recomputed: tuple[PassCosts, ...]
     """Empty where the layer cannot be recomputed."""
+    offloaded: tuple[PassCosts, ...]
+    recomputed_from_host: tuple[PassCosts, ...]
+    """Empty where the layer cannot be recomputed."""
     is_short: bool
     """A probe was lost."""
-
-    def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
-        """Probes of one way to run; a layer has at least the plain one."""
-        return self.recomputed if recomputed and self.recomputed else self.kept
 
 
 def kind_of(
@@ -49,10 +48,17 @@ def kind_of(
     return Kind(
         micro_batches=tuple(r.micro_batch for r in done),
         state=min(states, key=lambda state: state.optimizer_step_s or 0.0),
-        kept=tuple(r.kept for r in done if r.kept is not None),
-        recomputed=tuple(r.recomputed for r in done if r.recomputed is not None),
+        kept=given(r.kept for r in done),
+        recomputed=given(r.recomputed for r in done),
+        offloaded=given(r.offloaded for r in done),
+        recomputed_from_host=given(r.recomputed_from_host for r in done),
         is_short=any(r.outcome is not ProbeOutcome.COMPLETED for r in own),
     )
+
+
+def given(passes: Iterable[PassCosts | None]) -> tuple[PassCosts, ...]:
+    """Those that are there."""
+    return tuple(one for one in passes if one is not None)
 
 
 def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:

@@ -12,9 +12,9 @@ from plimsoll_planner.memory.added_bounds import (
     least_added,
     prices,
 )
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.chain_bytes import (
     LARGEST_BYTES,
-    Bound,
     chain_bytes,
     with_outputs_held_once,
 )

@@ -7,11 +7,8 @@ from dataclasses import replace
 import pytest
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import (
-    Bound,
-    chain_bytes,
-    with_outputs_held_once,
-)
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import chain_bytes, with_outputs_held_once
 from plimsoll_planner.records.model_profile import EdgeColumns, Variant
 from plimsoll_planner.search.searched import require_chain
 from tests.support.builders import a_profile, byte_columns, layer_costs

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL_ON_TORCH_2_11
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.chain_bytes import (
-    Bound,
     ChainBytes,
     chain_bytes,
     with_outputs_held_once,

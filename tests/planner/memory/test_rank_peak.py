@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from plimsoll_planner.engines import PLIMSOLL_ON_TORCH_2_11
-from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import chain_bytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors, holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks

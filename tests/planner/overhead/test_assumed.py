@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.overhead.allowance import Allowance, allowance, assumption_text
 from plimsoll_planner.overhead.observed import ObservedRank, observed_overhead
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.overhead import assumed
 from plimsoll_planner.overhead.allowance import Allowance, allowance
 from plimsoll_planner.overhead.built_in import EMULATED

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.overhead.allowance import Allowance, allowance, overhead_for
 from plimsoll_planner.overhead.built_in import EMULATED, with_built_in
 from plimsoll_planner.overhead.observed import (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.stage_peaks import stage_bytes
 from plimsoll_planner.records.offer import Link, Offer

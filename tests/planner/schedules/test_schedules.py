@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.stage_peaks import stage_bytes
 from plimsoll_planner.records.model_profile import ModelProfile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("numpy")
 
 from plimsoll_planner.engines import PLIMSOLL, PLIMSOLL_ON_TORCH_2_11
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.limits import Limits

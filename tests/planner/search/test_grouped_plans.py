@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.search.numbers import FAILING
 from plimsoll_planner.search.tuple_search import TupleSearch
 from tests.support.brute_force import candidate_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.limits import Limits

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_planner.memory.chain_bytes import Floats
+from plimsoll_planner.memory.bounds import Floats
 from plimsoll_planner.search.next_fit import CLOSE, least_period
 
 

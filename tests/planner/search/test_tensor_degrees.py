@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL, PLIMSOLL_ON_TORCH_2_11
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.interval import ByteInterval

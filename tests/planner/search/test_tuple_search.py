@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from plimsoll_planner import techniques
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import ChainBytes
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.limits import Limits

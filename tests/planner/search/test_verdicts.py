@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
-from plimsoll_planner.records.engine import OptimizerHome, Sharding
+from plimsoll_planner.records.engine import OptimizerHome, Sharding, Way
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -32,6 +32,7 @@ from tests.support.builders import an_offer
 from tests.support.chains import Layer, chain_profile, random_layers
 from tests.support.drawing import draws
 from tests.support.enumerated_costs import Mesh
+from tests.support.enumerated_host import FROM_HOST, OFFLOAD, RECOMPUTE
 from tests.support.enumerated_time import Option, pod_size
 from tests.support.enumerator import Judge, meshes
 from tests.support.random_questions import (
@@ -41,6 +42,7 @@ from tests.support.random_questions import (
     crowded,
     divisible,
     hosted,
+    offloading,
     random_layer,
 )
 
@@ -55,6 +57,12 @@ ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
 }
 """Seeds of questions with a count that is too slow if all seconds are at their lower
 end, and fast enough at some corner."""
+WAY_NAMES = {
+    Way.RECOMPUTED: RECOMPUTE,
+    Way.OFFLOADED: OFFLOAD,
+    Way.RECOMPUTED_FROM_HOST: FROM_HOST,
+}
+"""As the enumerator has them."""
 MEMORY_RULES = {
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
     *(Rule.DOMINATED, Rule.PEAK_EXCEEDS, Rule.HOST_MEMORY),
@@ -202,13 +210,14 @@ def options_of(problem: Problem, mesh: Mesh, found: Found) -> Iterator[Option]:
         level = str(choice.stated.get("sharding", Sharding.NONE))
         on_host = choice.stated.get("optimizer_home") is OptimizerHome.HOST
         forward_s, backward_s = expected.passes_s(mesh, stage, run, level)
-        more_s = sum(expected.pass_s(mesh, "recompute", at) for at in again)
+        way = WAY_NAMES[choice.other_way]
+        added = [expected.added_s(mesh, at, way) for at in again]
         yield Option(
             peak=upper.peak(
-                *(mesh, run, set(again), cap), level=level, on_host=on_host
+                *(mesh, run, set(again), cap), level=level, on_host=on_host, way=way
             ),
-            extra_s=more_s + backward_s,
-            forward_s=forward_s,
+            extra_s=sum(backward for _, backward in added) + backward_s,
+            forward_s=sum(forward for forward, _ in added) + forward_s,
             closing_s=expected.closing_s(
                 *(mesh, stage, run), level=level, on_host=on_host
             ),
@@ -273,11 +282,13 @@ def test_tuples_of_divisible_layers_are_judged_as_by_enumeration(seed: int) -> N
 @settings(max_examples=draws(40))
 @given(st.integers(0, 10**6))
 def test_tuples_that_may_use_the_host_are_judged_as_by_enumeration(seed: int) -> None:
-    """Optimizer state may be on hosts, of which some are too small for it."""
+    """Optimizer state and activations, for some of which hosts are too small."""
     dice = random.Random(seed)  # noqa: S311 - no secret
     question = hosted(
         divisible(asked(seed)) if dice.random() < 0.7 else asked(seed), seed
     )
+    if dice.random() < 1 / 2:
+        question = offloading(question, dice)
     floor = dice.uniform(0.01, 0.2)
     objective = replace(question.objective, min_samples_per_s=floor)
     problem = replace(question, objective=objective).problem()

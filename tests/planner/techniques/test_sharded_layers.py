@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, Tie, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import ChainBytes, chain_bytes
+from plimsoll_planner.memory.layer_state import Tie
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.techniques.sharded_layers import LayersAtWork, ShardedLayers

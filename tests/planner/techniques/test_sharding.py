@@ -9,7 +9,8 @@ import pytest
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import ChainBytes, chain_bytes
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind, Precision

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.host_memory import copied_bytes, rank_bytes, share
 from plimsoll_planner.memory.stage_peaks import stage_bytes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.offer import ComputeRate
 from plimsoll_planner.timing.chain_seconds import chain_seconds

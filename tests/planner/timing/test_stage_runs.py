@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.timing.chain_seconds import chain_seconds
 from plimsoll_planner.timing.stage_runs import shared_bound

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.chain_bytes import chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak

@@ -14,11 +14,13 @@ order:
     collectives         exchange of slices, in place
     gathered_layers     layers that are whole while they are at work alone
     token_pieces        the last layer and its loss, a few tokens at a time
+    host_link           copies between a device and the host's memory
+    offloaded_layers    layers whose activations are there between their passes
+    tied_tensors        what layers of one rank share
     stage               the layers of one rank
     boundaries          what passes between them
     host_bytes          what optimizers on the host will take there
     layer_optimizer     one optimizer for each layer
-    host_link           copies between a device and the host's memory
     host_optimizer      an optimizer in the host's memory
     trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups

@@ -1,6 +1,7 @@
-"""Bytes of the host that a rank's optimizers will take there, before anything is built.
+"""Bytes of the host that a rank will take there, before anything is built.
 
-For each number that the replica owns, in parts and slices that are filled up to 16:
+Of offloaded activations as many as are planned. Of optimizers, for each number that the
+replica owns, in parts and slices that are filled up to 16:
 
     parameter, in its type         pinned beside a GPU
     sum of gradients, in its type  pinned beside a GPU
@@ -22,7 +23,6 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_trainer.engine.elementwise import bytes_per_number
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.gradients import rounded
@@ -56,12 +56,13 @@ def host_bytes(
     share: Share,
     mesh: DeviceMesh | None = None,
 ) -> HostBytes:
-    """Bytes that the optimizers of a stage take of the host, on one of its replicas.
+    """Bytes that a stage takes of the host, on one of its replicas.
 
     Where layers are split over a mesh, on this rank of it.
     """
-    if part.optimizer_home is not OptimizerHome.HOST:
-        return HostBytes()
+    offloaded = part.offloaded_bytes
+    if not part.steps_on_host:
+        return HostBytes(held=offloaded, pinned=(offloaded,))
     with FakeTensorMode():
         stage = build_stage(workload, part, CPU, share=share, mesh=mesh)
         layers = stage.flat.values()
@@ -74,9 +75,9 @@ def host_bytes(
     blocks = [size for buffer, _, parts in found for size in blocks_of(buffer, parts)]
     states = (kept[of] * n for _, numbers, _ in found for of, n in numbers.items())
     return HostBytes(
-        held=sum(blocks) + sum(states),
+        held=sum(blocks) + sum(states) + offloaded,
         on_top=max(cast, default=0),
-        pinned=tuple(blocks),
+        pinned=(*blocks, offloaded),
     )
 
 

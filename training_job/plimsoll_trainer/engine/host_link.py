@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -56,9 +57,9 @@ def made_on_host() -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise HostFullError(
-            f"no memory of the host is left for optimizers ({described(error)}): plan "
-            "with --optimizer-home device (`spec.override.optimizerHome`), or run on a "
-            "machine, or in pods, with more"
+            "no memory of the host is left for what the plan keeps there "
+            f"({described(error)}): plan with --optimizer-home device and --offload "
+            "none (`spec.override`), or run on a machine, or in pods, with more"
         ) from error
 
 
@@ -71,7 +72,6 @@ class HostLink:
         self._stream: torch.cuda.Stream | None = None
         if self.is_cuda:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            torch.set_num_threads(rank_threads(device))
         self._pins = self.is_cuda if pins is None else pins
         self.unpinned_bytes = 0
         """Of what was to be pinned and could not be."""
@@ -87,6 +87,23 @@ class HostLink:
             made = torch.empty(count, dtype=dtype, device="cpu")
         self.unpinned_bytes += made.nbytes if self._pins else 0
         return made
+
+    @torch.no_grad()
+    def start(self, to: Tensor, source: Tensor) -> Wait:
+        """Begin a copy of what the device has computed by then, either way.
+
+        Returns:
+            Lets the device wait for it, not this process.
+        """
+        if self._stream is None:
+            to.copy_(source)
+            return nothing
+        computing = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(computing)
+        with torch.cuda.stream(self._stream):
+            to.copy_(source, non_blocking=True)
+            event = self._stream.record_event()
+        return partial(computing.wait_event, event)
 
     @torch.no_grad()
     def to_host(self, pairs: Pairs) -> Wait:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageModule, StageSlice
-from plimsoll_trainer.engine.stage import tensor_in as tensor_in
+from plimsoll_trainer.engine.tied_tensors import tensor_in
 from plimsoll_trainer.engine.world import World, group_of_stages
 from plimsoll_trainer.workload import Tie, Workload
 

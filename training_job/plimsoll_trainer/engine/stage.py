@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -36,16 +36,15 @@ from plimsoll_trainer.engine.gathered_layers import (
     gathered_layers,
     let_pass,
 )
-from plimsoll_trainer.engine.split_tensors import (
-    declare_gradients,
-    here,
-    parameters_here,
-)
+from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
+from plimsoll_trainer.engine.split_tensors import declare_gradients, parameters_here
 from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
+from plimsoll_trainer.engine.tied_tensors import join_ties, tied_in
 from plimsoll_trainer.engine.token_pieces import Places, all_places, loss_in_pieces
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
-from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, TokenLoss, Workload
+from plimsoll_trainer.workload import Layer, Loss, SumAndCount, TokenLoss, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +55,10 @@ class StageSlice:
     end_layer: int
     recomputed: frozenset[int] = frozenset()
     """Those that it computes twice."""
+    offloaded: frozenset[int] = frozenset()
+    """Those whose activations are in the host's memory between their passes."""
+    offloaded_bytes: int = 0
+    """Of these, at most, as planned."""
     sharding: Sharding = Sharding.NONE
     """State that replicas divide."""
     optimizer_home: OptimizerHome = OptimizerHome.DEVICE
@@ -65,6 +68,16 @@ class StageSlice:
     in_flight_cap: int | None = None
     """Most micro-batches that it holds activations of; None: as many as the schedule
     has in flight."""
+
+    @property
+    def steps_on_host(self) -> bool:
+        """Whether the optimizer is in the memory of the host."""
+        return self.optimizer_home is OptimizerHome.HOST
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether something of the stage is there."""
+        return self.steps_on_host or bool(self.offloaded)
 
     def holds(self, layer: int) -> bool:
         """Whether a layer is in the slice."""
@@ -99,11 +112,12 @@ class StageModule(nn.Module):
         layers: nn.ModuleDict,
         *,
         flat: Mapping[str, Sequence[FlatBuffer]],
-        recomputed: frozenset[int],
+        part: StageSlice,
         copies_input: bool,
         loss: Loss | None,
         seed: int,
         device: torch.device,
+        link: HostLink | None = None,
     ) -> None:
         """Take layers that are built already, under their indices as names."""
         super().__init__()
@@ -114,7 +128,8 @@ class StageModule(nn.Module):
         """Layers that are whole while they are at work alone."""
         self.built_sums: dict[str, dict[str, Sum]] = {}
         """Of the parameters of those layers, as they were built, by layer and name."""
-        self._recomputed = recomputed
+        self._recomputed, self._offloaded = part.recomputed, part.offloaded
+        self.pool = HostPool(link or HostLink(device)) if part.offloaded else None
         self._copies_input = copies_input
         self._loss = loss
         self._last = list(layers)[-1]
@@ -142,13 +157,20 @@ class StageModule(nn.Module):
             gathered = self.gathered.get(name)
             let_pass(x, before, gathered)
             entered = x
-            with nullcontext() if gathered is None else gathered.whole():
+            whole = nullcontext() if gathered is None else gathered.whole()
+            with whole, self._saving(name, layer):
                 x = self._run(name, layer, x, targets)
             # What is given back gets hooks of its own, which run before those of x.
             x = x.view_as(x) if x is entered and name != self._last else x
             before = gathered
         let_pass(x, before, None)
         return x
+
+    def _saving(self, name: str, layer: nn.Module) -> AbstractContextManager[None]:
+        """Within it, a layer saves its activations in the memory that is planned."""
+        if self.pool is None or int(name) not in self._offloaded:
+            return nullcontext()
+        return saved_on_host(layer, self.pool)
 
     def _run(
         self, name: str, layer: nn.Module, x: Tensor, targets: Tensor | None
@@ -243,6 +265,7 @@ def build_stage(
     given_back: frozenset[int] = frozenset(),
     share: Share = WHOLE,
     mesh: DeviceMesh | None = None,
+    link: HostLink | None = None,
 ) -> StageModule:
     """Build the layers of a slice, each from its own seed, with gradients at zero.
 
@@ -277,11 +300,12 @@ def build_stage(
     stage = StageModule(
         layers,
         flat=flat,
-        recomputed=part.recomputed,
+        part=part,
         copies_input=part.first_layer in given_back,
         loss=workload.loss if ends_chain else None,
         seed=workload.seed,
         device=device,
+        link=link,
     )
     stage.built_sums = built_sums
     return stage
@@ -324,72 +348,3 @@ def build_layer(
         if sequence_parallel:
             declare_gradients(layer.name, module)
     return module.train()
-
-
-def join_ties(workload: Workload, layers: nn.ModuleDict, index: int) -> None:
-    """Let a new layer hold what it shares with those that are there already.
-
-    Of all places on this rank the values of the tie's first count.
-    """
-    new = workload.layers[index].name
-    place_of = {layer.name: str(i) for i, layer in enumerate(workload.layers)}
-    for tie in workload.ties:
-        here = [(n, path) for n, path in tie.places if place_of[n] in layers]
-        own = [path for n, path in here if n == new]
-        if not own:
-            continue
-        for path in own:
-            check_kind(tie, tensor_in(layers[str(index)], path))
-        first_layer, first_path = here[0]
-        values = tensor_in(layers[place_of[first_layer]], first_path)
-        # What is there may lie in a buffer already, so that is what stays.
-        earlier = [(n, path) for n, path in here if n != new]
-        shared = values
-        if earlier and first_layer == new:
-            shared = tensor_in(layers[place_of[earlier[0][0]]], earlier[0][1])
-            with torch.no_grad():
-                shared.copy_(values)
-        for path in own:
-            put_in(layers[str(index)], path, shared)
-
-
-def tied_in(workload: Workload, layer: nn.Module, index: int) -> list[Tensor]:
-    """Tensors of a layer that are tied, and no constants."""
-    name = workload.layers[index].name
-    return [
-        here(tensor_in(layer, path))
-        for tie in workload.ties
-        for owner, path in tie.places
-        if owner == name and not tie.constant
-    ]
-
-
-def tensor_in(layer: nn.Module, path: str) -> Tensor:
-    """A parameter or buffer of one layer."""
-    owner, _, attribute = path.rpartition(".")
-    tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
-    return tensor
-
-
-def put_in(layer: nn.Module, path: str, tensor: Tensor) -> None:
-    """Put a tensor in the place of another of its kind."""
-    owner, _, attribute = path.rpartition(".")
-    module = layer.get_submodule(owner)
-    if isinstance(tensor, nn.Parameter):
-        module.register_parameter(attribute, tensor)
-    else:
-        setattr(module, attribute, tensor)
-
-
-def check_kind(tie: Tie, tensor: Tensor) -> None:
-    """Refuse a parameter that is declared constant: its gradients would not be added.
-
-    Raises:
-        WorkloadError: see above.
-    """
-    if tie.constant and isinstance(tensor, nn.Parameter):
-        layer, name = tie.places[0]
-        raise WorkloadError(
-            f"the tie of {name!r} in layer {layer!r} is said to be constant, but that "
-            "is a parameter: leave constant=True out"
-        )

@@ -30,14 +30,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from plimsoll_planner.records.engine import OptimizerHome, Schedule
+from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.counting_stage import build_schedule
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
-from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.host_link import HostLink, rank_threads
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.shared_tensors import (
@@ -108,19 +108,16 @@ class Trainer:
             group=world.data_group,
             parts=world.tensor_group,
         )
+        self.link = HostLink(world.device) if self.part.uses_host else None
+        """To the host, if something is kept there."""
+        if self.part.steps_on_host:
+            torch.set_num_threads(rank_threads(world.device))
         self.stage = build_stage(
-            workload,
-            self.part,
-            world.device,
-            boundaries.given_back,
-            share,
-            world.tensor_mesh,
+            *(workload, self.part, world.device, boundaries.given_back),
+            *(share, world.tensor_mesh, self.link),
         )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
-        on_host = self.part.optimizer_home is OptimizerHome.HOST
-        self.link = HostLink(world.device) if on_host else None
-        """To the host, if the optimizer is there."""
         self.trained = dict(self.trained_layers())
         self.divides = any(layer.is_divided for layer in self.trained.values())
         self.schedule = build_schedule(
@@ -130,11 +127,13 @@ class Trainer:
 
     @property
     def host_bytes(self) -> int:
-        """Most bytes of tensors that optimizers hold on the host, once they step."""
+        """Most bytes of tensors on the host, after a step."""
         layers = (layer.optimizer for layer in self.trained.values())
         on_host = [one for one in layers if isinstance(one, HostOptimizer)]
         cast = max((one.cast_bytes for one in on_host), default=0)
-        return sum(one.held_bytes for one in on_host) + cast
+        pool = self.stage.pool
+        offloaded = 0 if pool is None else pool.num_bytes
+        return sum(one.held_bytes for one in on_host) + cast + offloaded
 
     def run_step(self, step: int) -> StepResult:
         """Train on the global batch of one step."""
@@ -207,7 +206,7 @@ class Trainer:
                         self.workload.optimizer,
                         group,
                         reduces_whole=any(id(p) in shared for p in own),
-                        link=self.link,
+                        link=self.link if self.part.steps_on_host else None,
                     ),
                 )
 

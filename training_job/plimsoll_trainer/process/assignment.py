@@ -105,6 +105,8 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
             first_layer=stage.chunks[0].first_layer,
             end_layer=stage.chunks[0].end_layer,
             recomputed=frozenset(stage.recomputed_layers),
+            offloaded=frozenset(stage.offloaded_layers),
+            offloaded_bytes=stage.offloaded_bytes,
             sharding=stage.sharding,
             optimizer_home=stage.optimizer_home,
             sequence_parallel=stage.variant.sequence_parallel,

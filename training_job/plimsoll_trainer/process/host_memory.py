@@ -1,4 +1,4 @@
-"""Whether this machine has the memory that optimizers on the host take.
+"""Whether this machine has the memory that is planned on the host.
 
 In: what the ranks of a job take, and what the kernel says is there. Out: a refusal, or
 a warning with both numbers. Called by `run` before anything is built, and by the
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_trainer.devices.allocator import pinned_block
 from plimsoll_trainer.engine.control import Control
@@ -57,7 +56,7 @@ def check_host_memory(
     control: Control,
     warn: Warn,
 ) -> Need | None:
-    """Refuse optimizers that a machine has no room for; all ranks call this together.
+    """Refuse what a machine has no room for; all ranks call this together.
 
     Returns:
         The need of this rank, if any rank of the job has one.
@@ -65,8 +64,7 @@ def check_host_memory(
     Raises:
         HostFullError: says how much is needed where, and how much is there.
     """
-    homes = {part.optimizer_home for part in assignment.slices}
-    if OptimizerHome.HOST not in homes:
+    if not any(part.uses_host for part in assignment.slices):
         return None
     need = need_of(workload, assignment, world)
     require_room(control.gather(need))
@@ -110,10 +108,10 @@ def require_room(needs: Sequence[Need]) -> None:
         free = min(need.free_bytes for need in here)
         if needed > free:
             raise HostFullError(
-                f"the plan keeps optimizers in host memory, which takes "
+                "the plan keeps optimizers or activations in host memory, which takes "
                 f"{at_least(needed)} of {machine} for the ranks there, and "
-                f"{at_most(free)} are free: plan with --optimizer-home device "
-                "(`spec.override.optimizerHome`), or run on a machine, or in pods, "
+                f"{at_most(free)} are free: plan with --optimizer-home device and "
+                "--offload none (`spec.override`), or run on a machine, or in pods, "
                 "with more memory"
             )
 
@@ -122,7 +120,7 @@ def warn_of_pageable(unpinned_bytes: int, warn: Warn) -> None:
     """Report memory that could not be pinned, if there is any."""
     if unpinned_bytes:
         warn(
-            f"{at_least(unpinned_bytes)} of host memory for optimizers could not be "
+            f"{at_least(unpinned_bytes)} of host memory could not be "
             "pinned, so copies from and to the GPU are slower: raise what may be "
             "locked (ulimit -l), or free memory of the machine"
         )

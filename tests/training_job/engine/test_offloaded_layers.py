@@ -1,0 +1,171 @@
+"""Activations on the host: the same numbers, and no memory of the device meanwhile."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.engine.host_link import HostLink, Wait
+from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
+from plimsoll_trainer.engine.stage import run_once
+from plimsoll_trainer.errors import WorkloadError
+from tests.support.ranks import run_on_device
+
+CPU = torch.device("cpu")
+
+
+def a_layer() -> nn.Module:
+    """A layer with a buffer, a norm, and tensors that are saved more than once."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64), nn.Tanh()
+    )
+
+
+def gradients(
+    layer: nn.Module, x: Tensor, pool: HostPool | None, *, recomputed: bool = False
+) -> list[Tensor]:
+    """Gradients of a layer's parameters and input, by one pass."""
+    x = x.clone().requires_grad_()
+    run: Callable[[Tensor], Tensor] = partial(run_once, layer, recomputed=recomputed)
+    if pool is None:
+        y = run(x)
+    else:
+        with saved_on_host(layer, pool):
+            y = run(x)
+    wanted = [x, *layer.parameters()]
+    return list(torch.autograd.grad(y.square().sum(), wanted))
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_offloading_changes_no_bit(recomputed: bool) -> None:
+    """Also of a layer that recomputes, whose input alone is saved."""
+    layer, x, pool = a_layer(), torch.randn(8, 64), HostPool(HostLink(CPU))
+    wanted = gradients(layer, x, None)
+    found = gradients(layer, x, pool, recomputed=recomputed)
+    assert all(map(torch.equal, found, wanted))
+    input_bytes = x.nbytes
+    if recomputed:
+        assert pool.num_bytes == input_bytes
+    else:
+        assert pool.num_bytes > input_bytes
+
+
+def test_memory_of_the_host_is_used_again() -> None:
+    """By the next micro-batch, once the backward pass of the one before has run."""
+    layer, x, pool = a_layer(), torch.randn(8, 64), HostPool(HostLink(CPU))
+    gradients(layer, x, pool)
+    first_bytes = pool.num_bytes
+    gradients(layer, x, pool)
+    assert pool.num_bytes == first_bytes
+    held = []
+    for _ in range(2):
+        with saved_on_host(layer, pool):
+            held.append(layer(x))
+    assert pool.num_bytes == 2 * first_bytes
+
+
+def held_bytes(*, offloaded: bool) -> int:
+    """Bytes of the device that a layer holds between the passes, but for its output."""
+    device, layer = EmulatedDevice(), a_layer()
+    pool = HostPool(HostLink(CPU))
+    x = torch.randn(512, 64)
+    before = device.current_bytes
+    y = x * 1
+    if offloaded:
+        with saved_on_host(layer, pool):
+            y = layer(y)
+    else:
+        y = layer(y)
+    joint = y.mean()
+    del y
+    gc.collect()
+    found = device.current_bytes - before
+    joint.backward()
+    return found
+
+
+def test_nothing_is_left_on_the_device() -> None:
+    """But means and deviations of norms, and what is too small to be worth a copy."""
+    kept, offloaded = (
+        run_on_device(partial(held_bytes, offloaded=one)) for one in (False, True)
+    )
+    assert kept > 10 * 512 * 64
+    assert offloaded < 1024
+
+
+class Writes(nn.Module):
+    """Overwrites what its backward pass needs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Square, then change the factor."""
+        factor = x * 2
+        y = factor * factor
+        factor.zero_()
+        return y
+
+
+def test_a_write_to_what_was_saved_is_found() -> None:
+    """A copy that runs beside the device may have either value."""
+    x = torch.randn(8, 64, requires_grad=True)
+    with (
+        pytest.raises(WorkloadError, match=r"writes in place .* shape \[8, 64\]"),
+        saved_on_host(nn.Identity(), HostPool(HostLink(CPU))),
+    ):
+        Writes()(x)
+
+
+class SlowLink(HostLink):
+    """Notes each copy, and the waits for it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing noted."""
+        super().__init__(CPU)
+        self.seen: list[str] = []
+
+    def start(self, to: Tensor, source: Tensor) -> Wait:
+        """Copy at once, and note when somebody waits."""
+        super().start(to, source)
+        name = str(source.numel())
+        self.seen.append(f"copy {name}")
+        return lambda: self.seen.append(f"wait {name}")
+
+
+class Steps(nn.Module):
+    """Saves three tensors, each longer than the one before."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Three products."""
+        for count in (300, 400, 500):
+            x = x.square().sum().expand(count).clone()
+        return x.square()
+
+
+def test_copies_come_one_ahead() -> None:
+    """All of a layer is out when it ends; each comes while the next one is used."""
+    link = SlowLink()
+    x = torch.ones(256, requires_grad=True)
+    with saved_on_host(nn.Identity(), HostPool(link)):
+        y = Steps()(x)
+    sizes = ("256", "300", "400", "500")
+    assert link.seen == [
+        *(f"copy {size}" for size in sizes),
+        *(f"wait {size}" for size in sizes),
+    ]
+    link.seen.clear()
+    y.sum().backward()
+    assert link.seen == [
+        *("copy 500", "copy 400", "wait 500"),
+        *("copy 300", "wait 400"),
+        *("copy 256", "wait 300"),
+        "wait 256",
+    ]

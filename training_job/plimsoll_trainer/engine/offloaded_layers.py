@@ -1,0 +1,200 @@
+"""Activations of a layer in the memory of its machine, from forward to backward.
+
+    forward    layer: saves a, b, c       | next layer      copies end with the layer
+    link              a     b     c
+    backward          needs c | needs b | needs a           copies come one ahead
+    link       c        b         a
+
+A layer that recomputes saves its input, any other one what autograd keeps for it.
+Parameters, buffers and what is too small for a copy stay on the device. A storage is
+copied once, however many tensors of the layer lie in it. Copies run beside what the
+device computes (`host_link`) and are exact, so a layer computes the same bits.
+
+In: a layer at work. Called by `stage` and by the profiler, around its forward pass.
+Source: the swap of vPipe (Zhao et al., TPDS 2022).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from plimsoll_trainer.engine.host_link import HostLink, Wait, nothing
+from plimsoll_trainer.engine.split_tensors import here
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.torch_internals.operators import num_writes, storage_of
+
+LEAST_BYTES = 1024
+"""Of a storage that is copied; to copy a smaller one takes longer than it spares."""
+
+
+class HostPool:
+    """Memory of the host that offloaded layers use in turn."""
+
+    def __init__(self, link: HostLink) -> None:
+        """Begin with none."""
+        self.link = link
+        self.num_bytes = 0
+        """Of all that was needed at a time."""
+        self._free: dict[tuple[int, torch.dtype], list[Tensor]] = defaultdict(list)
+
+    def take(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Memory for some numbers."""
+        if free := self._free[count, dtype]:
+            return free.pop()
+        made = self.link.empty(count, dtype)
+        self.num_bytes += made.nbytes
+        return made
+
+    def give(self, memory: Tensor) -> None:
+        """Let others have it."""
+        self._free[memory.numel(), memory.dtype].append(memory)
+
+
+class Piece:
+    """One storage, which is on the host between the passes."""
+
+    def __init__(self, saved: Tensor, pool: HostPool, before: Piece | None) -> None:
+        """Begin the copy of what a tensor lies in; `before` was saved last."""
+        count = saved.untyped_storage().nbytes() // saved.element_size()
+        self._there: Tensor | None = saved.detach().as_strided((count,), (1,), 0)
+        self._saved: Tensor | None = saved
+        self._writes = num_writes(saved)
+        self._device = saved.device
+        self._pool, self._before = pool, before
+        self._wait: Wait = nothing
+        self._host = pool.take(count, saved.dtype)
+        self._wait = pool.link.start(self._host, self._there)
+        self.num_uses = 0
+        """Tensors in it that the backward pass has yet to ask for."""
+
+    def end_forward(self) -> None:
+        """Let go of the device's memory once it is copied.
+
+        Raises:
+            WorkloadError: it was written to meanwhile.
+        """
+        saved, self._saved = self._saved, None
+        if saved is not None and num_writes(saved) != self._writes:
+            raise WorkloadError(
+                "a layer writes in place to what its backward pass needs, a tensor of "
+                f"shape {list(saved.shape)}: let it make a new one"
+            )
+        self.end_copy()
+        self._there = None
+
+    def end_copy(self) -> None:
+        """Let the device wait for a copy that has begun."""
+        wait, self._wait = self._wait, nothing
+        wait()
+
+    def fetch(self) -> None:
+        """Begin the copy back, unless it has begun."""
+        if self._there is None and self.num_uses:
+            count, dtype = self._host.numel(), self._host.dtype
+            self._there = torch.empty(count, dtype=dtype, device=self._device)
+            self._wait = self._pool.link.start(self._there, self._host)
+
+    def use(self) -> Tensor:
+        """All that lies in it, on the device; what was saved before begins to come."""
+        self.fetch()
+        if self._before is not None:
+            self._before.fetch()
+        self.end_copy()
+        found = self._there
+        assert found is not None  # noqa: S101 - somebody asks, so it was fetched
+        self.num_uses -= 1
+        if not self.num_uses:
+            self._there = None
+        return found
+
+    def __del__(self) -> None:
+        """Give the memory of the host back once a copy that nobody used has ended."""
+        self.end_copy()
+        self._pool.give(self._host)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A tensor whose storage is on the host."""
+
+    piece: Piece
+    view: Callable[[Tensor], Tensor]
+    """Makes it of all that lies in its storage."""
+
+
+class SavedTensors:
+    """What one layer saves in one micro-batch."""
+
+    def __init__(self, layer: nn.Module, pool: HostPool) -> None:
+        """Begin with nothing; what the layer has for good stays on the device."""
+        self._pool = pool
+        lasting = (*layer.parameters(), *layer.buffers())
+        self._lasting = {storage_of(here(tensor))[0] for tensor in lasting}
+        self._pieces: dict[int, Piece] = {}
+
+    @torch.no_grad()
+    def pack(self, tensor: Tensor) -> Packed | Tensor:
+        """Copy what a tensor lies in, unless it stays."""
+        part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        if part.layout is not torch.strided:
+            return tensor
+        key, storage = storage_of(part)
+        if key in self._lasting or storage.nbytes() < LEAST_BYTES:
+            return tensor
+        if key not in self._pieces:
+            before = next(reversed(self._pieces.values()), None)
+            self._pieces[key] = Piece(part, self._pool, before)
+        piece = self._pieces[key]
+        piece.num_uses += 1
+        return Packed(piece, view_like(tensor, part))
+
+    @staticmethod
+    @torch.no_grad()
+    def unpack(packed: Packed | Tensor) -> Tensor:
+        """The tensor, on the device."""
+        if isinstance(packed, Tensor):
+            return packed
+        return packed.view(packed.piece.use())
+
+    def end_forward(self) -> None:
+        """Let go of the device's memory; raises what `Piece.end_forward` raises."""
+        for piece in self._pieces.values():
+            piece.end_forward()
+
+
+def view_like(tensor: Tensor, part: Tensor) -> Callable[[Tensor], Tensor]:
+    """Makes of a storage the tensor of which a part, or all, lies in it."""
+    dtype = part.dtype
+    size, stride, offset = part.size(), part.stride(), part.storage_offset()
+
+    def view(memory: Tensor) -> Tensor:
+        return memory.view(dtype).as_strided(size, stride, offset)
+
+    if not isinstance(tensor, DTensor):
+        return view
+    mesh, placements = tensor.device_mesh, tensor.placements
+    whole_size, whole_stride = tensor.size(), tensor.stride()
+    return lambda memory: DTensor.from_local(
+        view(memory),
+        mesh,
+        placements,
+        run_check=False,
+        shape=whole_size,
+        stride=whole_stride,
+    )
+
+
+@contextmanager
+def saved_on_host(layer: nn.Module, pool: HostPool) -> Iterator[None]:
+    """Within it, the forward pass of a layer saves in the memory of the host."""
+    saved = SavedTensors(layer, pool)
+    with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+        yield
+    saved.end_forward()
