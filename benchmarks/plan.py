@@ -92,7 +92,7 @@ def language_model(
     )
     rng = random.Random(1)  # noqa: S311 - the same chain every time
     blocks = [varied(block, rng) if distinct else block for _ in range(num_blocks)]
-    layers = [embedding, *blocks, head]
+    layers = [offloadable(layer) for layer in (embedding, *blocks, head)]
     parts = {
         Variant(tensor_degree=degree): [part_of(layer, degree) for layer in layers]
         for degree in (2, 4, 8)
@@ -104,6 +104,25 @@ def language_model(
         time_error=0.05,
         input_bytes_per_sample=16384,
         target_bytes_per_sample=16384,
+    )
+
+
+def offloadable(layer: Layer) -> Layer:
+    """Layer whose activations, or whose input, may wait on the host.
+
+    Meanwhile the device has nothing of them, and in the backward pass what was saved.
+    """
+    kept, again = layer.kept, layer.again
+    nothing = {"saved": 0, "keeps_input": False, "keeps_output": False}
+    return replace(
+        layer,
+        away=replace(kept, **nothing, on_host=kept.saved + layer.boundary),
+        again_away=replace(
+            again,
+            **nothing,
+            backward=again.backward + layer.boundary,
+            on_host=layer.boundary,
+        ),
     )
 
 
@@ -121,6 +140,7 @@ def part_of(layer: Layer, degree: int) -> Layer:
             saved=int(activation.saved * rest),
             forward=int(activation.forward * rest),
             backward=int(activation.backward * rest),
+            on_host=int(activation.on_host * rest),
         )
 
     sums = Messages(
@@ -135,6 +155,8 @@ def part_of(layer: Layer, degree: int) -> Layer:
         numbers=layer.numbers // degree,
         kept=scaled(layer.kept),
         again=scaled(layer.again),
+        away=layer.away and scaled(layer.away),
+        again_away=layer.again_away and scaled(layer.again_away),
         forward_s=layer.forward_s / degree,
         backward_s=layer.backward_s / degree,
         recompute_s=layer.recompute_s / degree,

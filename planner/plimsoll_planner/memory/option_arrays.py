@@ -50,6 +50,22 @@ follow, or et, where a+1 is the last:
 yet in forward, is u) and the layers behind see the same sums. So where these hold, some
 best choice lets the first layers of a run recompute, and an option "kept, then
 recomputed" is never built.
+
+Where a layer keeps its input only if it is kept, as with offloading, let a, a+1 be
+alike again, a kept and a+1 not, neither they nor the layer in front keep outputs, and u
+equal U. Then S does not change if a layer stands in front of a: U stays before the
+swap, and u after it. Nor does Q grow:
+
+    forward of a      p + U + ft_R            <= p + U + s_K + u + ft_R
+    backward of a     p + bt_R + u_out        <= p + U + s_K + e_R [+ u_out]
+                                                 if bt_R <= s_K + e_R
+    forward of a+1    p + s_R + u + ft_K      <= p + U + s_K + u + ft_R
+                                                 if s_R + ft_K <= u + s_K + ft_R
+    backward of a+1   p + s_R + u + e_K       <= p + U + s_K + e_R
+                                                 if s_R + e_K <= s_K + e_R
+
+At the front of a stage the received input is there anyway, so "kept, then not" may be
+better there. Such an option is built and stays, but nothing is put in front of it.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ class Options:
     """N: layers that are not kept."""
     behind: Ints
     """Node of the option that this one goes on with; `NO_NODE` for a single layer."""
+    starts_only: Flags
+    """With a layer in front, its first two would be no worse the other way round."""
 
     def at(self, places: Ints | Flags) -> Options:
         """Some of the options."""
@@ -155,6 +157,7 @@ def single(on: Ground, layer: int) -> Options:
         seconds=on.added_s[:, layer],
         num_recomputed=(ways != KEPT).astype(np.int64),
         behind=np.full_like(ways, NO_NODE),
+        starts_only=np.zeros(len(ways), dtype=np.bool_),
     )
     return built.at(on.useful[:, layer] & (on.ends[end] == layer + 1))
 
@@ -170,11 +173,17 @@ def extended(on: Ground, layer: int, behind: Options, first_node: int) -> list[O
         if on.useful[way, layer]
     }
     if on.alike[layer] and on.useful[[KEPT, RECOMPUTED], layer].all():
-        inside, at_end = swappable(on.chain, layer)
         is_short = on.ends[behind.end] == layer + 2
-        excluded = (behind.first == RECOMPUTED) & np.where(is_short, at_end, inside)
-        fronts[KEPT] = fronts[KEPT].at(~excluded)
-    return list(fronts.values())
+        is_pair = behind.first == RECOMPUTED
+        inside, at_end = movable(on, layer)
+        starts_only = is_pair & np.where(is_short, at_end, inside)
+        fronts[KEPT] = replace(fronts[KEPT], starts_only=starts_only)
+        inside, at_end = swappable(on.chain, layer)
+        excluded = is_pair & np.where(is_short, at_end, inside)
+        fronts[KEPT] = fronts[KEPT].at(~(excluded | behind.starts_only))
+        fronts[RECOMPUTED] = fronts[RECOMPUTED].at(~behind.starts_only)
+        return list(fronts.values())
+    return [front.at(~behind.starts_only) for front in fronts.values()]
 
 
 def joined(parts: list[Options]) -> Options:
@@ -211,6 +220,7 @@ def in_front(
         seconds=behind.seconds + float(on.added_s[way, layer]),
         num_recomputed=behind.num_recomputed + int(way != KEPT),
         behind=first_node + np.arange(len(behind.end)),
+        starts_only=np.zeros(len(behind.end), dtype=np.bool_),
     )
 
 
@@ -278,3 +288,42 @@ def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
     inside = settles and moves(chain.backward_transient) and (same_output or settled)
     at_end = settles and moves(chain.backward_transient_at_end) and same_output
     return bool(inside), bool(at_end)
+
+
+def movable(on: Ground, layer: int) -> tuple[bool, bool]:
+    """Whether of a layer and its equal behind it the first may be what is not kept.
+
+    That is of layers that keep their input only if they are kept, with a layer in front
+    in the same stage.
+
+    Returns:
+        Whether that is so where more layers follow in the stage, and where none does;
+        see the text of `option_arrays` for the conditions.
+    """
+    chain = on.chain
+    if layer == 0:
+        return False, False
+    pair = [KEPT, RECOMPUTED]
+    u = int(chain.boundary[layer])
+    settles = (
+        chain.keeps_input[pair, layer].tolist() == [True, False]
+        and not chain.keeps_output[:, layer - 1 : layer + 1].any()
+        and not on.holdings.output_kept
+        and u == int(chain.boundary[layer - 1])
+    )
+    s_kept, s_again = map(int, chain.saved[pair, layer])
+    ft_kept, ft_again = map(int, chain.forward_transient[pair, layer])
+    bt_again = int(chain.backward_transient[RECOMPUTED, layer])
+
+    def moves(behind: Ints) -> bool:
+        """Whether that is so for e, the transients of backward of the layer behind."""
+        e_kept, e_again = map(int, behind[pair, layer])
+        return (
+            s_again + e_kept <= s_kept + e_again
+            and s_again + ft_kept <= u + s_kept + ft_again
+            and bt_again <= s_kept + e_again
+        )
+
+    inside = settles and moves(chain.backward_transient)
+    at_end = settles and moves(chain.backward_transient_at_end)
+    return inside, at_end

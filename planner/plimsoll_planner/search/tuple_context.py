@@ -203,13 +203,16 @@ class TupleContext:
         if not choice.uses_host:
             return costs.stages(*asked)
         room = self.host_share(candidate)
-        count = in_flight if choice.other_way.offloads else 0
-        return costs.once(
-            ("within the host", room, count, *asked),
-            lambda: costs.stages(*asked).only_where(
-                self.host_bytes(candidate, bound, choice, count) <= room
-            ),
-        )
+        offloads = choice.other_way.offloads and bound is not Bound.LOWER
+        count = in_flight if offloads else 0
+
+        def make() -> StageBytes:
+            taken = self.host_bytes(candidate, bound, choice, count)
+            stages = costs.stages(*asked)
+            fits = taken <= room
+            return stages if fits.all() else stages.only_where(fits)
+
+        return costs.once(("within the host", room, count, *asked), make)
 
     def exchange(
         self, candidate: Candidate, bound: Bound, choice: StageChoice

@@ -278,9 +278,9 @@ def override_text(space: Space) -> str:
         "sequences": override.sequences,
     }
     parts = [f"{name} {value}" for name, value in found.items() if value is not None]
-    for name in ("recomputed", "offloaded"):
-        if (layers := getattr(override, f"{name}_layers")) is not None:
-            parts.append(counted(len(layers), f"{name} layer"))
+    sets = override.recomputed_layers, override.offloaded_layers
+    for layers, name in zip(sets, ("recomputed", "offloaded"), strict=True):
+        parts += [] if layers is None else [counted(len(layers), f"{name} layer")]
     return ", ".join(parts)
 
 

@@ -95,6 +95,37 @@ def block_profiles(draw: st.DrawFn) -> ModelProfile:
     return chain_profile([Layer(boundary=draw(SMALL)), *[block] * size, head])
 
 
+@st.composite
+def offloading_profiles(draw: st.DrawFn) -> ModelProfile:
+    """Draw chains of blocks that keep their input only if they are kept.
+
+    Most meet the conditions of the second exchange argument.
+    """
+    boundary = draw(st.integers(1, 3))
+    saved = draw(st.integers(0, 9))
+    forward, backward = draw(SMALL), draw(SMALL)
+    block = Layer(
+        boundary=boundary,
+        kept=Activation(
+            saved=saved,
+            keeps_input=True,
+            forward=saved + forward,
+            backward=saved + backward,
+            held=draw(SMALL),
+        ),
+        again=Activation(
+            saved=draw(st.sampled_from([0, 0, 1])),
+            forward=saved + forward - draw(st.sampled_from([0, 1])),
+            backward=backward + draw(SMALL),
+            held=draw(SMALL),
+            held_input=boundary,
+        ),
+    )
+    head = Layer(kept=Activation(saved=draw(SMALL), keeps_input=draw(st.booleans())))
+    first = Layer(boundary=draw(st.sampled_from([boundary, boundary, 0, 4])))
+    return chain_profile([first, *[block] * draw(st.integers(2, 5)), head])
+
+
 def subsets(chain: ChainBytes, first: int, end: int) -> Iterator[frozenset[int]]:
     """Yield every set of layers of a run that may recompute."""
     layers = [layer for layer in range(first, end) if chain.allowed[1, layer]]
@@ -192,6 +223,15 @@ def test_options_are_the_formula_where_outputs_are_counted_once(
 ) -> None:
     """As for the lower bytes of an engine that keeps them: no term is lost or added."""
     check_against_formula(profile, OUTPUTS_KEPT, flow, slack, is_lower=True)
+
+
+@settings(max_examples=draws(200))
+@given(offloading_profiles(), HOLDINGS, flows(), st.integers(0, 20))
+def test_runs_of_equal_layers_that_offload_lose_nothing(
+    profile: ModelProfile, holds: EngineHoldings, flow: Flow, slack: int
+) -> None:
+    """Neither at the front of a stage, whose input is there anyway, nor behind it."""
+    check_against_formula(profile, holds, flow, slack)
 
 
 @settings(max_examples=draws(200))

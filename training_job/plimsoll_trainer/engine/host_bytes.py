@@ -61,8 +61,9 @@ def host_bytes(
     Where layers are split over a mesh, on this rank of it.
     """
     offloaded = part.offloaded_bytes
+    pinned = (offloaded,) if offloaded else ()
     if not part.steps_on_host:
-        return HostBytes(held=offloaded, pinned=(offloaded,))
+        return HostBytes(held=offloaded, pinned=pinned)
     with FakeTensorMode():
         stage = build_stage(workload, part, CPU, share=share, mesh=mesh)
         layers = stage.flat.values()
@@ -77,7 +78,7 @@ def host_bytes(
     return HostBytes(
         held=sum(blocks) + sum(states) + offloaded,
         on_top=max(cast, default=0),
-        pinned=(*blocks, offloaded),
+        pinned=(*blocks, *pinned),
     )
 
 
