@@ -113,13 +113,18 @@ def offloadable(layer: Layer) -> Layer:
     Meanwhile the device has nothing of them, and in the backward pass what was saved.
     """
     kept, again = layer.kept, layer.again
-    nothing = {"saved": 0, "keeps_input": False, "keeps_output": False}
+    nothing = Activation()
     return replace(
         layer,
-        away=replace(kept, **nothing, on_host=kept.saved + layer.boundary),
+        away=replace(
+            nothing,
+            forward=kept.forward,
+            backward=kept.backward,
+            on_host=kept.saved + layer.boundary,
+        ),
         again_away=replace(
-            again,
-            **nothing,
+            nothing,
+            forward=again.forward,
             backward=again.backward + layer.boundary,
             on_host=layer.boundary,
         ),

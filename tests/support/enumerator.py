@@ -78,6 +78,11 @@ def splits(problem: Problem) -> list[tuple[int, bool]]:
 class Judge(Clock):
     """Answers about the tuples of one problem, for one bound of bytes and seconds."""
 
+    def __init__(self, problem: Problem, which: str, seconds: str = "") -> None:
+        """See the base."""
+        super().__init__(problem, which, seconds)
+        self._ways: dict[Mesh, list[str]] = {}
+
     def peak(
         self,
         mesh: Mesh,
@@ -192,7 +197,7 @@ class Judge(Clock):
 
     def options(self, mesh: Mesh, stage: int, first: int, end: int) -> list[Option]:
         """List a stage with every recompute set."""
-        free = {way: self.free(mesh, (first, end), way) for way in ways_of(self, mesh)}
+        free = {way: self.free(mesh, (first, end), way) for way in self.ways(mesh)}
         added = {
             (way, layer): self.added_s(mesh, layer, way)
             for way, layers in free.items()
@@ -237,6 +242,39 @@ class Judge(Clock):
             for size in range(way != RECOMPUTE, len(layers) + 1)
             for again in itertools.combinations(layers, size)
         ]
+
+    def ways(self, mesh: Mesh) -> list[str]:
+        """List the ways that count.
+
+        In proofs that nothing fits all that there are. In plans, offloading only if it
+        pays or if nothing fits without.
+        """
+        found = ways_of(self, mesh)
+        if self.which == "lower" or len(found) == 1:
+            return found
+        if mesh not in self._ways:
+            plain = WithoutOffloading(self.problem, self.which, self.which_s)
+            capacity = self.problem.offers[mesh.offer].device_memory_bytes
+            fits = plain.least_peak(mesh) <= capacity
+            pays = any(self.pays(mesh, layer, found) for layer in range(self.size))
+            self._ways[mesh] = found[:1] if fits and not pays else found
+        return self._ways[mesh]
+
+    def pays(self, mesh: Mesh, layer: int, ways: list[str]) -> bool:
+        """Whether a layer spares a saved byte sooner if it is offloaded."""
+        expected = Judge(self.problem, "expected")
+        prices = {}
+        for way in ways:
+            kept, other = (
+                self.amount(mesh, side.saved, layer, "upper")
+                for side in (self.costs.kept, side_of(self, way))
+            )
+            spared = (kept - other) * (
+                layer in self.free(mesh, (layer, layer + 1), way)
+            )
+            added_s = sum(expected.added_s(mesh, layer, way))
+            prices[way] = added_s / spared if spared > 0 else math.inf
+        return any(prices[way] < prices[RECOMPUTE] for way in ways[1:])
 
     def free(self, mesh: Mesh, run: tuple[int, int], way: str) -> list[int]:
         """List the layers that can be run in a way."""
@@ -316,6 +354,14 @@ class Judge(Clock):
             if min(steps, default=math.inf) <= target_s:
                 return peak
         return math.inf
+
+
+class WithoutOffloading(Judge):
+    """The same for plans that offload nothing."""
+
+    def ways(self, mesh: Mesh) -> list[str]:
+        """List the only way."""
+        return ways_of(self, mesh)[:1]
 
 
 def quickest(options: list[Option], capacity: int) -> list[Option]:

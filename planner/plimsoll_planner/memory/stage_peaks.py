@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from plimsoll_planner.memory.bounds import Flags, Floats, Ints
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, RECOMPUTED, ChainBytes
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import OptionArrays
@@ -96,11 +96,6 @@ class StageBytes:
     def host(self) -> Ints:
         """In the memory of the machine."""
         return self.own_sums("host")
-
-    @cached_property
-    def offloaded(self) -> Ints:
-        """Activations of a micro-batch there, if no layer is kept."""
-        return self.run_sums(self.chain.on_host[RECOMPUTED])
 
     @cached_property
     def state(self) -> Ints:

@@ -17,16 +17,17 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.stage_peaks import least_seconds, room_of
 from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.least_peaks import LeastPeaks, offloads
 from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
+from plimsoll_planner.search.tuple_context import CutsOf, least_of
 from plimsoll_planner.techniques.technique import StageChoice
 
 MOST_SECONDS_BYTES = 2**28
 """Matrices of added seconds that are kept."""
 
 
-class AddedByRecomputing(TupleContext):
+class AddedByRecomputing(LeastPeaks):
     """Seconds that recomputing adds to stages of single tuples."""
 
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
@@ -62,14 +63,22 @@ class AddedByRecomputing(TupleContext):
         return self._least_s[key]
 
     def most_room(
-        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
+        self,
+        candidate: Candidate,
+        bounds: Numbers,
+        capacity_bytes: int,
+        flow: Flow,
+        offload: bool,
     ) -> dict[tuple[StageChoice, int], Ints]:
         """[A, B]: most room that any choice leaves to options; see `room_of`.
 
-        By the part of choices that options are built for, and micro-batches in flight.
+        Unless `offload`, of those that offload nothing. By the part of choices that
+        options are built for, and micro-batches in flight.
         """
         found: dict[tuple[StageChoice, int], Ints] = {}
         for choice in self.choices(candidate):
+            if offloads(choice) and not offload:
+                continue
             own = choice.flow(flow)
             asked = bounds.bytes, choice, own.in_flight
             stages = self.stage_bytes(candidate, *asked)
@@ -79,11 +88,16 @@ class AddedByRecomputing(TupleContext):
         return found
 
     def added_by_any(
-        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
+        self,
+        candidate: Candidate,
+        bounds: Numbers,
+        capacity_bytes: int,
+        flow: Flow,
+        offload: bool,
     ) -> Floats:
         """[A, B]: `added_seconds` of the best choice."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
+        rooms = self.most_room(candidate, bounds, capacity_bytes, flow, offload)
         return least_of(
             least_seconds(
                 costs.options(candidate.offer, *bounds, b, at_work), in_flight, room
@@ -92,11 +106,16 @@ class AddedByRecomputing(TupleContext):
         )
 
     def least_added(
-        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int, flow: Flow
+        self,
+        candidate: Candidate,
+        bounds: Numbers,
+        capacity_bytes: int,
+        flow: Flow,
+        offload: bool,
     ) -> Floats:
         """[A, B]: `added_by_any` or less, at next to no cost; see `added_bounds`."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        rooms = self.most_room(candidate, bounds, capacity_bytes, flow)
+        rooms = self.most_room(candidate, bounds, capacity_bytes, flow, offload)
         most: dict[tuple[Way, int], Ints] = {}
         for (at_work, in_flight), room in rooms.items():
             key = at_work.other_way, in_flight

@@ -35,8 +35,6 @@ class ChoiceBounds:
     """Numbers in flight, rising."""
     bound: Callable[[StageRuns, int | Ints], StageBound]
     """Of some runs with so many in flight."""
-    in_forward: float = 0.0
-    """Largest part of what a way of layers adds that is in their forward passes."""
     of_runs: dict[tuple[int, int], StageBound] = field(
         default_factory=dict[tuple[int, int], StageBound]
     )
@@ -56,14 +54,6 @@ class ChoiceBounds:
         place = in_flight - self.caps[0]
         return self.of_runs[run].of((slice(place, place + 1),))
 
-    def times(self, num_micro_batches: int, in_flight: int) -> float:
-        """How often what a way adds counts in a step, at least.
-
-        Seconds of a forward pass count M - k + 1 times where the first backward pass
-        waits for the layers behind (`schedules`); those of a backward pass M times.
-        """
-        return num_micro_batches - (in_flight - 1) * self.in_forward
-
     def steps(
         self,
         num_micro_batches: int,
@@ -77,7 +67,7 @@ class ChoiceBounds:
         wanted = math.ceil(part * self.caps[-1])
         k = max(wanted, self.caps[0])
         bound = self.of_most if k == self.caps[-1] else self.bound(self.runs, k)
-        return bound.step_s(self.times(num_micro_batches, k), added_s(k))
+        return bound.step_s(num_micro_batches, added_s(k))
 
     def least_steps(
         self, num_micro_batches: int, added_s: AddedSeconds, below_s: float | Floats
@@ -98,8 +88,7 @@ class ChoiceBounds:
                 break
             bound = self.bound(self.runs.of((first, end)), k)
             least[left] = np.maximum(least[left], bound.with_fewer)
-            times = self.times(num_micro_batches, k)
-            steps = bound.step_s(times, added_s(k)[left])
+            steps = bound.step_s(num_micro_batches, added_s(k)[left])
             found[left] = np.minimum(found[left], np.maximum(steps, least[left]))
         return np.where(least < below_s, found, np.minimum(found, least))
 

@@ -104,12 +104,14 @@ class GroupedPlans(StageOptions):
         runs = costs.runs(candidate.offer, numbers.seconds, b)
         load = runs.forward + runs.backward
 
+        searched = self.searched(candidate, numbers.bytes)
+
         def added_s(in_flight: int) -> Floats:
             return least_of(
                 self.stage_added_s(
                     *(candidate, 0, choice, numbers, capacity_bytes), in_flight
                 )
-                for choice in self.choices(candidate)
+                for choice in (self.choices(candidate)[at] for at in searched)
             )
 
         boundaries = costs.boundaries(numbers.seconds, b)

@@ -28,13 +28,15 @@ import numpy as np
 
 from plimsoll_planner.memory.bounds import Bound, Floats
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.search.least_peaks import LeastPeaks
 from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_context import TupleContext, least_of
+from plimsoll_planner.search.tuple_context import least_of
 from plimsoll_planner.techniques import falls_with_replicas
 
-AddedSeconds = Callable[[Candidate, Numbers, int, Flow], Floats]
-"""Least seconds [A, B] that recomputing adds within a capacity, of all choices."""
+AddedSeconds = Callable[[Candidate, Numbers, int, Flow, bool], Floats]
+"""Least seconds [A, B] that recomputing adds within a capacity, of all choices, with
+those that offload or without."""
 WIDTH = 1.25
 """The most in flight of a group over the fewest."""
 ROUNDING = 1e-12
@@ -44,7 +46,7 @@ ROUNDING = 1e-12
 class Periods:
     """Least periods; keeps what several tuples share."""
 
-    def __init__(self, context: TupleContext, added_seconds: AddedSeconds) -> None:
+    def __init__(self, context: LeastPeaks, added_seconds: AddedSeconds) -> None:
         """Begin with none known."""
         self._context = context
         self._added_seconds = added_seconds
@@ -64,9 +66,11 @@ class Periods:
             mesh = replace(candidate.mesh, data=1)
             strategy = replace(candidate.strategy, mesh=mesh)
             alone = replace(candidate, strategy=strategy)
-        key = (context.alike(alone).offer, alone.strategy, alone.micro_batch, numbers)
+        offload = context.offloads(candidate, numbers.bytes)
+        alike = context.alike(alone).offer, alone.strategy, alone.micro_batch
+        key = (*alike, numbers, offload)
         if key not in self._least:
-            shared = self._shared(alone)
+            shared = (*self._shared(alone), offload)
             values = [
                 self._of_stage(alone, stages - s, numbers, shared)
                 for s in range(stages)
@@ -112,8 +116,9 @@ class Periods:
                 micro_batch=alone.micro_batch,
                 data_degree=alone.mesh.data,
             )
-            capacity = context.capacity(alone, Bound.UPPER)
-            added = self._added_seconds(alone, numbers, capacity, flow)
+            capacity, offload = context.capacity(alone, Bound.UPPER), shared[-1]
+            asked = numbers, capacity, flow, bool(offload)
+            added = self._added_seconds(alone, *asked)
             costs, b = context.costs(alone), alone.micro_batch
             runs = costs.runs(alone.offer, Bound.EXPECTED, b)
             load = runs.forward + runs.backward

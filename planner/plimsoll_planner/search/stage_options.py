@@ -124,7 +124,7 @@ class StageOptions(TupleBounds):
         """
         found = [
             one
-            for place in range(len(self.choices(candidate)))
+            for place in self.searched(candidate, numbers.bytes)
             if (
                 one := self.quickest_option(
                     *(candidate, stage, run, capacity_bytes),
@@ -173,11 +173,11 @@ class StageOptions(TupleBounds):
             forward_s = float(added.forward[layers].sum())
         least, most = added.in_forward
         bound = mine.of_run(run, in_flight)
-        times = mine.times(candidate.num_micro_batches, in_flight)
+        counted_s = both_s * self.counted(candidate, choice, numbers.seconds, in_flight)
         passes = float(mine.runs.forward[run]), float(mine.runs.backward[run])
         return StageOption(
             exceeds=int(peaks[option]) > capacity_bytes,
-            step_s=float(bound.step_s(times, both_s)[0]),
+            step_s=float(bound.step_s(candidate.num_micro_batches, counted_s)[0]),
             end_s=float(mine.runs.end[run]),
             peak=int(peaks[option]),
             choice=place,
@@ -239,9 +239,10 @@ class StageOptions(TupleBounds):
         and recomputing may take as long as with the most.
         """
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
+        choices = self.choices(candidate)
         return least_of(
-            self.choice_peaks(candidate, stage, choice, mine, limit_s)
-            for choice, mine in zip(self.choices(candidate), bounds, strict=True)
+            self.choice_peaks(candidate, stage, choices[at], bounds[at], limit_s)
+            for at in self.searched(candidate, Bound.UPPER)
         )
 
     def choice_peaks(
@@ -266,8 +267,8 @@ class StageOptions(TupleBounds):
             places, run, begins = options.of_runs(runs)
             found = option_peaks(stages, options, flow, runs)
             passes_s = bounds.of_most.passes[runs][run]
-            times = bounds.times(count, int(in_flight))
-            steps = passes_s + times * options.seconds[places]
+            part = self.counted(candidate, choice, Bound.EXPECTED, int(in_flight))
+            steps = passes_s + count * part * options.seconds[places]
             found = np.where(steps <= limit_s, found, LARGEST_BYTES)
             peaks[runs] = np.minimum.reduceat(found, begins)
         return peaks

@@ -198,16 +198,16 @@ class TupleContext:
 
         A run that takes more than its share of the machine's memory fits no device.
         """
-        asked = bound, candidate.micro_batch, choice.capped(None)
+        asked = bound, candidate.micro_batch, choice.capped(None).without_way
         costs = self.costs(candidate)
         if not choice.uses_host:
             return costs.stages(*asked)
         room = self.host_share(candidate)
         offloads = choice.other_way.offloads and bound is not Bound.LOWER
-        count = in_flight if offloads else 0
+        count = choice.other_way, in_flight if offloads else 0
 
         def make() -> StageBytes:
-            taken = self.host_bytes(candidate, bound, choice, count)
+            taken = self.host_bytes(candidate, bound, choice, in_flight)
             stages = costs.stages(*asked)
             fits = taken <= room
             return stages if fits.all() else stages.only_where(fits)
@@ -218,7 +218,7 @@ class TupleContext:
         self, candidate: Candidate, bound: Bound, choice: StageChoice
     ) -> Exchange:
         """Every run of layers: what replicas exchange and step on."""
-        asked = bound, candidate.micro_batch, choice.capped(None)
+        asked = bound, candidate.micro_batch, choice.capped(None).without_way
         costs, recipe = self.costs(candidate), self.problem.profile.recipe
         stages = costs.stages(*asked)
         return costs.once(
@@ -247,8 +247,8 @@ class TupleContext:
         found = self.state_on_host(candidate, bound, choice)
         if bound is Bound.LOWER or not choice.other_way.offloads:
             return found
-        asked = bound, candidate.micro_batch, choice.capped(None)
-        return found + in_flight * self.costs(candidate).stages(*asked).offloaded
+        asked = bound, candidate.micro_batch, choice.other_way
+        return found + in_flight * self.costs(candidate).offloaded(*asked)
 
     def state_on_host(
         self, candidate: Candidate, bound: Bound, choice: StageChoice

@@ -169,7 +169,8 @@ class VariantTables:
     def stages(
         self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
     ) -> StageBytes:
-        """Matrices over all runs of layers as one stage."""
+        """Matrices over all runs of layers as one stage, alike for all ways."""
+        choice = choice.without_way
 
         def make() -> StageBytes:
             chain = self.bytes(bound, micro_batch, choice)
@@ -178,6 +179,16 @@ class VariantTables:
             return stage_bytes(chain, self.holdings, self.starts)
 
         return self.once(("stages", bound, micro_batch, choice), make)
+
+    def offloaded(self, bound: Bound, micro_batch: int, other: Way) -> Ints:
+        """[A, B]: activations on the host of a micro-batch, if no layer is kept."""
+
+        def make() -> Ints:
+            chain = self.bytes_in_way(bound, micro_batch, other)
+            stages = stage_bytes(chain, self.holdings, self.starts)
+            return stages.run_sums(chain.on_host[RECOMPUTED])
+
+        return self.once(("offloaded", bound, micro_batch, other), make)
 
     def least_peak_options(
         self, bound: Bound, micro_batch: int, at_work: StageChoice, *, merge: bool

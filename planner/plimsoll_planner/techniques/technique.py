@@ -119,6 +119,13 @@ class StageChoice:
         ways = (part.other_way for part in self.parts)
         return next((way for way in ways if way is not Way.RECOMPUTED), Way.RECOMPUTED)
 
+    @property
+    def without_way(self) -> StageChoice:
+        """The same for layers that recompute if they are not kept."""
+        usual = Way.RECOMPUTED
+        parts = (p if p.other_way is usual else UNCHANGED for p in self.parts)
+        return StageChoice(tuple(parts), self.in_flight_cap)
+
     def flow(self, flow: Flow) -> Flow:
         """Flow of micro-batches through the stage."""
         for part in self.parts:

@@ -156,14 +156,13 @@ class StageBound:
         """Lower bound whatever recomputes, with k or fewer in flight."""
         return np.maximum(self.passes, self.cycles)
 
-    def step_s(self, times: float, added_s: Floats) -> Floats:
-        """Lower bound of the step, if a way of layers adds T seconds to both passes.
+    def step_s(self, num_micro_batches: int, added_s: Floats) -> Floats:
+        """Lower bound of the step, if a way of layers adds T to a backward pass.
 
-        T is [A, B], or [run, n] for the bounds of runs; it counts so many times: M of
-        them, if all of it is in the backward pass.
+        T is [A, B], or [run, n] for the bounds of runs.
         """
         axes = (...,) + (None,) * (added_s.ndim - self.passes.ndim)
-        passes = self.passes[axes] + times * added_s
+        passes = self.passes[axes] + num_micro_batches * added_s
         cycles = np.maximum(self.cycles, self.cycles_of_k)
         return np.maximum(passes, cycles[axes])
 
