@@ -40,14 +40,15 @@ NAMES = (
     "own-module",
     "override",
     "shared-layer",
+    "offload",
     "tiny-gpt",
     "tiny-llama",
     "llama-8b",
     "cheapest",
 )
 """The longest first."""
-NIGHTLY = {"llama-70b", "shared-layer"}
-"""One asks what `llama-8b` asks, and replays ten times as much; of the other, tests of
+NIGHTLY = {"llama-70b", "shared-layer", "offload"}
+"""One asks what `llama-8b` asks, and replays ten times as much; of the others, tests of
 the planner and of the trainer hold both halves."""
 QUICKSTART = "tiny-gpt"
 SHARED_HOME = {"override": "own-module"}
@@ -281,6 +282,23 @@ def test_a_layer_that_no_device_holds_is_shared(
     whole = Example(run, run.run(*options_of("shared-layer")), "shared-layer")
     assert whole.ended.code == ExitCode.NO_PLAN
     assert named in whole.message(ConditionType.PLANNED)
+
+
+@pytest.mark.nightly
+def test_activations_that_no_device_holds_wait_on_the_host(
+    futures: dict[str, Future[Example]], tmp_path: Path
+) -> None:
+    """One device trains it; without offloading it runs out of memory, as predicted."""
+    offload = done(futures, "offload")
+    assert all(stage.offloaded_layers for stage in offload.stages())
+    require_trained(offload)
+    run = offload.run.copy(tmp_path)
+    text = run.manifest.read_text()
+    fixed = "  override: {offloadedLayers: []}\n  training:"
+    run.manifest.write_text(text.replace("  training:", fixed))
+    kept = Example(run, run.run(*options_of("offload")), "offload")
+    assert "does not fit" in kept.message(ConditionType.PLANNED)
+    assert kept.ended.code == ExitCode.FAILED
 
 
 def test_what_is_fixed_is_obeyed_where_it_fits(

@@ -34,6 +34,8 @@ class Option:
     """After the last backward pass."""
     cap: int
     """Micro-batches in flight."""
+    offloads: bool = False
+    """Some layer is not kept, but offloaded or recomputed from the host."""
 
 
 class Clock(Costs):

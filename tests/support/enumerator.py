@@ -78,11 +78,6 @@ def splits(problem: Problem) -> list[tuple[int, bool]]:
 class Judge(Clock):
     """Answers about the tuples of one problem, for one bound of bytes and seconds."""
 
-    def __init__(self, problem: Problem, which: str, seconds: str = "") -> None:
-        """See the base."""
-        super().__init__(problem, which, seconds)
-        self._ways: dict[Mesh, list[str]] = {}
-
     def peak(
         self,
         mesh: Mesh,
@@ -197,7 +192,7 @@ class Judge(Clock):
 
     def options(self, mesh: Mesh, stage: int, first: int, end: int) -> list[Option]:
         """List a stage with every recompute set."""
-        free = {way: self.free(mesh, (first, end), way) for way in self.ways(mesh)}
+        free = {way: self.free(mesh, (first, end), way) for way in ways_of(self, mesh)}
         added = {
             (way, layer): self.added_s(mesh, layer, way)
             for way, layers in free.items()
@@ -234,6 +229,7 @@ class Judge(Clock):
                 + passes_s[level][0],
                 closing_s=closing_s[level, on_host],
                 cap=k,
+                offloads=way != RECOMPUTE,
             )
             for k in range(least, most + 1)
             for level in levels
@@ -243,22 +239,18 @@ class Judge(Clock):
             for again in itertools.combinations(layers, size)
         ]
 
-    def ways(self, mesh: Mesh) -> list[str]:
-        """List the ways that count.
+    def may_offload(self, mesh: Mesh, tables: Tables, capacity: int) -> bool:
+        """Whether plans within a capacity that offload count.
 
-        In proofs that nothing fits all that there are. In plans, offloading only if it
-        pays or if nothing fits without.
+        In proofs that nothing fits they do. Else if it pays, or if nothing fits
+        without.
         """
-        found = ways_of(self, mesh)
-        if self.which == "lower" or len(found) == 1:
-            return found
-        if mesh not in self._ways:
-            plain = WithoutOffloading(self.problem, self.which, self.which_s)
-            capacity = self.problem.offers[mesh.offer].device_memory_bytes
-            fits = plain.least_peak(mesh) <= capacity
-            pays = any(self.pays(mesh, layer, found) for layer in range(self.size))
-            self._ways[mesh] = found[:1] if fits and not pays else found
-        return self._ways[mesh]
+        ways = ways_of(self, mesh)
+        if self.which == "lower" or len(ways) == 1:
+            return True
+        if any(self.pays(mesh, layer, ways) for layer in range(self.size)):
+            return True
+        return self.least_of(mesh, without_offloading(tables)) > capacity
 
     def pays(self, mesh: Mesh, layer: int, ways: list[str]) -> bool:
         """Whether a layer spares a saved byte sooner if it is offloaded."""
@@ -314,7 +306,10 @@ class Judge(Clock):
 
     def least_peak(self, mesh: Mesh) -> int:
         """Least peak at any speed."""
-        tables = self.tables(mesh)
+        return self.least_of(mesh, self.tables(mesh))
+
+    def least_of(self, mesh: Mesh, tables: Tables) -> int:
+        """Least peak of some options."""
         return min(
             max(
                 min(option.peak for option in tables[stage, *run])
@@ -332,6 +327,8 @@ class Judge(Clock):
         self, mesh: Mesh, tables: Tables, capacity: int
     ) -> Iterator[tuple[int, float]]:
         """Yield peak and step for each cut with options that no other ones beat."""
+        if not self.may_offload(mesh, tables, capacity):
+            tables = without_offloading(tables)
         for cuts in self.cuts(mesh.stages):
             runs = enumerate(itertools.pairwise(cuts))
             chosen = [quickest(tables[stage, *run], capacity) for stage, run in runs]
@@ -356,12 +353,12 @@ class Judge(Clock):
         return math.inf
 
 
-class WithoutOffloading(Judge):
-    """The same for plans that offload nothing."""
-
-    def ways(self, mesh: Mesh) -> list[str]:
-        """List the only way."""
-        return ways_of(self, mesh)[:1]
+def without_offloading(tables: Tables) -> Tables:
+    """The options that offload nothing."""
+    return {
+        run: [one for one in options if not one.offloads]
+        for run, options in tables.items()
+    }
 
 
 def quickest(options: list[Option], capacity: int) -> list[Option]:

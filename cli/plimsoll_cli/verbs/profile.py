@@ -113,9 +113,10 @@ def profile(  # noqa: PLR0913, PLR0917 - click passes each option
 ) -> None:
     """Find out what the layers of ENTRYPOINT (package.module:function) cost.
 
-    Each kind of layer is run alone, at a few micro-batches, with and without recompute.
-    A trace needs no GPU: it counts bytes and work, and seconds are estimated later from
-    an offer's rates. The plan is made from the profile by `plimsoll plan`.
+    Each kind of layer is run alone, at a few micro-batches: kept, recomputed, and with
+    what it keeps in the memory of the machine. A trace needs no GPU: it counts bytes
+    and work, and seconds are estimated later from an offer's rates. The plan is made
+    from the profile by `plimsoll plan`.
     """
     is_capped = (device, source) == (DeviceKind.EMULATED, Source.MEASURED)
     if memory is not None and not is_capped:

@@ -17,6 +17,7 @@ Reading order is import order:
     placement                  runs of layers that may stand on the stages
     tuple_context              what is around one tuple: devices, links, choices
     family_bounds, periods     bounds of many tuples at once
+    least_peaks                least memory of a tuple at any speed; whether to offload
     added_by_recomputing       seconds that stages recompute to fit
     choice_bounds              step bounds over the numbers in flight
     tuple_bounds               bounds of one tuple

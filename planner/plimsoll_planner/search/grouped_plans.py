@@ -104,7 +104,7 @@ class GroupedPlans(StageOptions):
         runs = costs.runs(candidate.offer, numbers.seconds, b)
         load = runs.forward + runs.backward
 
-        searched = self.searched(candidate, numbers.bytes)
+        searched = self.searched(candidate, numbers.bytes, capacity_bytes)
 
         def added_s(in_flight: int) -> Floats:
             return least_of(

@@ -4,9 +4,10 @@ In: a candidate. Out: lower bounds of the largest rank's peak over all cuts and 
 layers, in tensor bytes. The base of `AddedByRecomputing`.
 
 **Offloading last.** The search looks for plans that offload where that pays, and
-otherwise only for tuples of which no plan fits without. It pays if some layer takes
-fewer seconds for each byte that it no longer saves than by recomputing, or cannot
-recompute. Proofs that no plan fits, or that none is fast enough, count it always.
+otherwise only within a capacity that no plan of the tuple has room in without. It pays
+if some layer takes fewer seconds for each byte that it no longer saves than by
+recomputing, or cannot recompute. Proofs that no plan fits, or that none is fast enough,
+count it always.
 """
 
 from __future__ import annotations
@@ -163,31 +164,33 @@ class LeastPeaks(TupleContext):
             self._stage_peaks[key] = make()
         return self._stage_peaks[key]
 
-    def searched(self, candidate: Candidate, bound: Bound) -> list[int]:
+    def searched(
+        self, candidate: Candidate, bound: Bound, capacity_bytes: int
+    ) -> list[int]:
         """Places of the choices that count, by the bound of their bytes."""
         choices = self.choices(candidate)
         every = list(range(len(choices)))
         if bound is Bound.LOWER or not any(map(offloads, choices)):
             return every
         one = self.alike(candidate)
-        if self.offloading_pays(one) or not self.fits_without(one):
+        least = self.least_without(one)
+        if self.offloading_pays(one) or least > capacity_bytes:
             return every
         return [place for place in every if not offloads(choices[place])]
 
-    def offloads(self, candidate: Candidate, bound: Bound) -> bool:
+    def offloads(self, candidate: Candidate, bound: Bound, capacity_bytes: int) -> bool:
         """Whether choices that offload count, by the bound of their bytes."""
-        choices = self.choices(candidate)
-        return any(offloads(choices[at]) for at in self.searched(candidate, bound))
+        choices, asked = self.choices(candidate), (bound, capacity_bytes)
+        return any(offloads(choices[at]) for at in self.searched(candidate, *asked))
 
-    def fits_without(self, candidate: Candidate) -> bool:
-        """Whether the upper bytes of some plan that offloads nothing fit."""
+    def least_without(self, candidate: Candidate) -> int:
+        """Least peak of all plans that offload nothing, upper tensor bytes."""
 
-        def make() -> bool:
-            capacity, bound = self.capacity(candidate, Bound.UPPER), Bound.UPPER
-            found = self.least_peaks(candidate, bound, merge=False, offload=False)
-            return found[candidate.num_stages] <= capacity
+        def make() -> int:
+            found = self.least_peaks(candidate, Bound.UPPER, False, offload=False)
+            return found[candidate.num_stages]
 
-        return self.once(("fits without", candidate), make)
+        return self.once(("least without", candidate), make)
 
     def offloading_pays(self, candidate: Candidate) -> bool:
         """Whether some layer spares bytes sooner by offloading; see the module."""

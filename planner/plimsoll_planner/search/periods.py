@@ -66,7 +66,8 @@ class Periods:
             mesh = replace(candidate.mesh, data=1)
             strategy = replace(candidate.strategy, mesh=mesh)
             alone = replace(candidate, strategy=strategy)
-        offload = context.offloads(candidate, numbers.bytes)
+        capacity = context.capacity(candidate, Bound.UPPER)
+        offload = context.offloads(candidate, numbers.bytes, capacity)
         alike = context.alike(alone).offer, alone.strategy, alone.micro_batch
         key = (*alike, numbers, offload)
         if key not in self._least:

@@ -124,7 +124,7 @@ class StageOptions(TupleBounds):
         """
         found = [
             one
-            for place in self.searched(candidate, numbers.bytes)
+            for place in self.searched(candidate, numbers.bytes, capacity_bytes)
             if (
                 one := self.quickest_option(
                     *(candidate, stage, run, capacity_bytes),
@@ -239,10 +239,9 @@ class StageOptions(TupleBounds):
         and recomputing may take as long as with the most.
         """
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
-        choices = self.choices(candidate)
         return least_of(
-            self.choice_peaks(candidate, stage, choices[at], bounds[at], limit_s)
-            for at in self.searched(candidate, Bound.UPPER)
+            self.choice_peaks(candidate, stage, choice, mine, limit_s)
+            for choice, mine in zip(self.choices(candidate), bounds, strict=True)
         )
 
     def choice_peaks(

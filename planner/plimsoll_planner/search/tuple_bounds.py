@@ -164,7 +164,7 @@ class TupleBounds(AddedByRecomputing):
         """
         count, choices = candidate.num_micro_batches, self.choices(candidate)
         asked = bounds, capacity_bytes
-        searched = self.searched(candidate, bounds.bytes)
+        searched = self.searched(candidate, bounds.bytes, capacity_bytes)
 
         def of_stage(stage: int, mine: Bounds) -> Floats:
             found = np.full_like(mine[0].runs.forward, np.inf)

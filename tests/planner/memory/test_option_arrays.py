@@ -115,7 +115,7 @@ def offloading_profiles(draw: st.DrawFn) -> ModelProfile:
         ),
         again=Activation(
             saved=draw(st.sampled_from([0, 0, 1])),
-            forward=saved + forward - draw(st.sampled_from([0, 1])),
+            forward=max(saved + forward - draw(st.sampled_from([0, 1])), 0),
             backward=backward + draw(SMALL),
             held=draw(SMALL),
             held_input=boundary,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,12 +14,16 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
+from examples import mlp
 from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.host_link import HostLink, Wait
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
-from plimsoll_trainer.engine.stage import run_once
+from plimsoll_trainer.engine.stage import StageSlice, run_once
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError
-from tests.support.ranks import run_on_device
+from tests.support.ranks import Died, run_on_device, run_ranks, try_ranks
 
 CPU = torch.device("cpu")
 
@@ -169,3 +174,33 @@ def test_copies_come_one_ahead() -> None:
         *("copy 256", "wait 300"),
         "wait 256",
     ]
+
+
+DEEP = 12
+"""Layers whose outputs alone take 3 MiB."""
+
+
+def losses_of(part: StageSlice) -> list[float]:
+    """Losses of two steps of a chain of wide samples, on one device."""
+    workload = mlp.workload(depth=DEEP - 2, width=32, num_points=2048)
+    trainer = Trainer(
+        workload,
+        slices=[part],
+        boundaries=boundaries_of(workload, 1),
+        num_micro_batches=2,
+        world=join_world(1, 1, CPU),
+    )
+    return [float(trainer.run_step(step).loss) for step in range(2)]
+
+
+def test_what_fits_no_device_trains_if_it_is_offloaded() -> None:
+    """2 MiB are too few if all layers recompute; losses are those of a large device."""
+    every, caps = frozenset(range(DEEP)), [2 * 2**20]
+    kept = StageSlice(first_layer=0, end_layer=DEEP)
+    again, away = replace(kept, recomputed=every), replace(kept, offloaded=every)
+    [large] = run_ranks(losses_of, 1, kept)
+    [small] = try_ranks(losses_of, caps, again)
+    assert isinstance(small, Died)
+    assert "can't allocate memory" in small.text
+    for part in (away, replace(away, recomputed=every)):
+        assert try_ranks(losses_of, caps, part) == [large]

@@ -105,7 +105,9 @@ def test_a_job_ends_before_it_allocates(job: Job) -> None:
     first, second = try_ranks(train_with, [0, 0], meminfo, job.folder, options)
     assert texts([first]) == texts([second])
     (line,) = texts([first])
-    assert line.startswith("HostFullError: the plan keeps optimizers in host memory")
+    assert line.startswith(
+        "HostFullError: the plan keeps optimizers or activations in host memory"
+    )
     assert "which takes 190208 B of " in line
     assert "163840 B are free: plan with --optimizer-home device" in line
     (last,) = events(job.report("report"), "observation")[-1:]
@@ -122,7 +124,7 @@ def test_what_is_not_pinned_is_reported_once_with_its_bytes() -> None:
     warn_of_pageable(0, lines.append)
     warn_of_pageable(3 * 2**30, lines.append)
     (line,) = lines
-    assert line.startswith("3.00 GiB of host memory for optimizers could not be")
+    assert line.startswith("3.00 GiB of host memory could not be")
     assert "copies from and to the GPU are slower" in line
 
 
