@@ -19,6 +19,7 @@ from benchmarks.support.truth_models import (
     LAYER_LEVELS,
     MODELS,
     arrangements,
+    offloaded_arrangements,
     sharded_arrangements,
     split_arrangements,
 )
@@ -41,7 +42,7 @@ def measure() -> Iterator[Measurement]:
     for name in track(MODELS, description="models"):
         made = profile_of(name)
         num_layers = len(made.layers.name)
-        hows = list(arrangements(num_layers))
+        hows = [*arrangements(num_layers), *offloaded_arrangements(num_layers)]
         for level in LAYER_LEVELS:
             hows += sharded_arrangements(num_layers, level)
         for sequences in Sequences:

@@ -240,7 +240,8 @@ FIELDS: Final = (
         option="--offload",
         help="The layers whose activations wait in the memory of the machine for the "
         "backward pass, or whose inputs do, if they recompute, and no others; counted "
-        "from 0; an empty list: none does; unset: not fixed.",
+        "from 0; on one stage all that recompute, or others where none does; an empty "
+        "list: none does; unset: not fixed.",
     ),
     SearchField(
         record="override.in_flight_caps",

@@ -87,7 +87,7 @@ A_SPEC: dict[str, Any] = {
         "microBatch": 2,
         "cuts": [0, 3],
         "recomputedLayers": [1, 2],
-        "offloadedLayers": [2, 3],
+        "offloadedLayers": [1, 2],
         "inFlightCaps": [2, 1],
         "sharding": "optimizer",
         "optimizerHome": "host",

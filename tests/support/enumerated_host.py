@@ -77,7 +77,7 @@ def copied_s(
     assert link is not None
     assert side.on_host is not None
     num_bytes = costs.amount(mesh, side.on_host, layer, costs.which_s)
-    copy = link.latency_s + num_bytes / link.bandwidth_bytes_per_s
+    copy = link.latency_s * (num_bytes > 0) + num_bytes / link.bandwidth_bytes_per_s
     if costs.which_s == "lower":
         return max(copy, forward) - forward, max(backward + again, copy) - backward
     copy *= offer.devices_per_node if offer.host_link_shared else 1

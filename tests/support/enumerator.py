@@ -255,10 +255,13 @@ class Judge(Clock):
     def pays(self, mesh: Mesh, layer: int, ways: list[str]) -> bool:
         """Whether a layer spares a saved byte sooner if it is offloaded."""
         expected = Judge(self.problem, "expected")
+        before, boundary = max(layer - 1, 0), self.costs.boundary
+        received = self.amount(mesh, boundary, before, "upper") * (layer > 0)
         prices = {}
         for way in ways:
             kept, other = (
                 self.amount(mesh, side.saved, layer, "upper")
+                + received * side.keeps_input[self.row(mesh, layer)]
                 for side in (self.costs.kept, side_of(self, way))
             )
             spared = (kept - other) * (

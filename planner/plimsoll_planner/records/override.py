@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
@@ -74,6 +75,7 @@ class Override(Record):
             rule = f"{len(self.cuts)}, the stages that cuts has"
             raise self.refuse("num_stages", rule)
         self._check_caps()
+        self._check_ways()
         product, named = self.fixed_degrees, "stages times replicas"
         if self.tensor_degree:
             named += " times the tensor degree"
@@ -86,6 +88,20 @@ class Override(Record):
         self.require_distinct("offloaded_layers", self.offloaded_layers or ())
         if self.data_degree == 1 and self.sharding not in {None, Sharding.NONE}:
             raise self.refuse("sharding", "none, where the data degree is 1")
+
+    def _check_ways(self) -> None:
+        """Layers of a stage that are not kept are all run in one way."""
+        again, away = self.recomputed_layers or (), self.offloaded_layers or ()
+        cuts = self.cuts or ((0,) if 1 in (self.stages, self.num_gpus) else ())
+        if not (cuts and again and away):
+            return
+        pairs = {
+            (bisect(cuts, layer), layer in again, layer in away)
+            for layer in {*again, *away}
+        }
+        if len(pairs) > len({stage for stage, _, _ in pairs}):
+            rule = "on each stage all layers that recompute, or others and none does"
+            raise self.refuse("offloaded_layers", rule, away)
 
     def _check_caps(self) -> None:
         """Numbers in flight are those of a schedule, one for each stage."""

@@ -116,6 +116,7 @@ class Stage(Record):
                     raise self.refuse(name, "layers of the stage", layer)
             self.require_distinct(name, layers)
         self.require_distinct("peaks", (peak.phase for peak in self.peaks))
+        self._check_ways()
         if self.sharding is not Sharding.NONE and self.data_degree == 1:
             raise self.refuse("sharding", "none, where the data degree is 1")
         if self.host_bytes and not self.uses_host:
@@ -123,6 +124,13 @@ class Stage(Record):
         most = self.host_bytes if self.offloaded_layers else 0
         if self.offloaded_bytes > most:
             raise self.refuse("offloaded_bytes", f"at most {most}")
+
+    def _check_ways(self) -> None:
+        """Layers that are not kept are all run in one way."""
+        again, away = set(self.recomputed_layers), set(self.offloaded_layers)
+        if again and away and again != away:
+            rule = "all layers that recompute, or none where others do"
+            raise self.refuse("offloaded_layers", rule, self.offloaded_layers)
 
     @property
     def not_kept(self) -> tuple[int, ...]:

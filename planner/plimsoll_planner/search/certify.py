@@ -20,6 +20,7 @@ from plimsoll_planner.records.certificate import (
     NearestMiss,
     Rule,
 )
+from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.space import Space
@@ -272,8 +273,8 @@ def warnings_of(
             "work and the offer's rates"
         )
         found += filter(None, [uncounted_text(problem.profile)])
-    uses_host = plan is not None and any(one.uses_host for one in plan.choices)
-    if uses_host and not is_host_measured(problem.profile, offer):
+    homes = [one.stated.get("optimizer_home") for one in plan.choices] if plan else []
+    if OptimizerHome.HOST in homes and not is_host_measured(problem.profile, offer):
         found.append(
             "no measured seconds of an optimizer step on a host of "
             f"{offer.device_product}: estimated from the bytes that it reads and "

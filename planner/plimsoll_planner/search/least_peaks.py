@@ -5,9 +5,9 @@ layers, in tensor bytes. The base of `AddedByRecomputing`.
 
 **Offloading last.** The search looks for plans that offload where that pays, and
 otherwise only within a capacity that no plan of the tuple has room in without. It pays
-if some layer takes fewer seconds for each byte that it no longer saves than by
-recomputing, or cannot recompute. Proofs that no plan fits, or that none is fast enough,
-count it always.
+if some layer takes fewer seconds for each byte that it no longer holds, its input
+included, than by recomputing, or cannot recompute. Proofs that no plan fits, or that
+none is fast enough, count it always.
 """
 
 from __future__ import annotations
@@ -200,8 +200,9 @@ class LeastPeaks(TupleContext):
         def seconds_per_byte(way: Way) -> Floats:
             added = costs.added(candidate.offer, Bound.EXPECTED, b, way).both
             chain = costs.bytes_in_way(Bound.UPPER, b, way)
-            spared = chain.saved[KEPT] - chain.saved[RECOMPUTED]
-            spared *= chain.allowed[RECOMPUTED]
+            received = np.append(0, chain.boundary[:-1])
+            held = chain.saved + received * chain.keeps_input
+            spared = (held[KEPT] - held[RECOMPUTED]) * chain.allowed[RECOMPUTED]
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.where(spared > 0, added / spared, np.inf)
 

@@ -266,7 +266,7 @@ class StageOptions(TupleBounds):
             places, run, begins = options.of_runs(runs)
             found = option_peaks(stages, options, flow, runs)
             passes_s = bounds.of_most.passes[runs][run]
-            part = self.counted(candidate, choice, Bound.EXPECTED, int(in_flight))
+            part = self.counted(candidate, choice, Bound.EXPECTED, bounds.caps[-1])
             steps = passes_s + count * part * options.seconds[places]
             found = np.where(steps <= limit_s, found, LARGEST_BYTES)
             peaks[runs] = np.minimum.reduceat(found, begins)

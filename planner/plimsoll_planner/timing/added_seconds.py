@@ -56,12 +56,9 @@ def added_seconds(
     sharing = 1
     if offer.host_link_shared and bound is not Bound.LOWER:
         sharing = offer.devices_per_node
-    copies = np.array(
-        [
-            rounded((link.latency_s + num_bytes * link.s_per_byte) * sharing, bound)
-            for num_bytes in chain.on_host[RECOMPUTED].tolist()
-        ]
-    )
+    num_bytes = chain.on_host[RECOMPUTED]
+    alone = link.latency_s * (num_bytes > 0) + link.s_per_byte * num_bytes
+    copies = np.array([rounded(one * sharing, bound) for one in alone.tolist()])
     if bound is not Bound.LOWER:
         return AddedSeconds(forward=copies, backward=recompute + copies)
     backward = seconds.backward

@@ -243,6 +243,7 @@ class Table:
         """Columns of one way to run."""
         fit = partial(self.bytes_of, of_way=of_way)
         last = [of_way(kind)[-1] for kind in self.kinds]
+        is_offloaded = any(passes.host_bytes for passes in last)
         return ActivationColumns(
             saved=fit(lambda p: p.saved_bytes),
             keeps_input=tuple(passes.keeps_input for passes in last),
@@ -251,7 +252,7 @@ class Table:
             backward_transient=fit(lambda p: p.backward_transient_bytes),
             backward_transient_at_end=fit(lambda p: p.backward_transient_at_end_bytes),
             held_input=fit(lambda p: p.held_input_bytes),
-            on_host=fit(lambda p: p.host_bytes) if last[0].host_bytes else None,
+            on_host=fit(lambda p: p.host_bytes) if is_offloaded else None,
         )
 
     def bytes_of(

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,78 @@ def test_memory_of_the_host_is_used_again() -> None:
     assert pool.num_bytes == 2 * first_bytes
 
 
+class Spectrum(nn.Module):
+    """Saves complex numbers, and the conjugates of them in the same memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Power of each frequency."""
+        found: Tensor = torch.fft.fft(x)
+        power: Tensor = (found * found.conj()).real
+        return power * x
+
+
+class TwoTypes(torch.autograd.Function):
+    """Saves numbers that lie in the bytes of a tensor which is saved as well.
+
+    The backward pass asks for each of them twice.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Twice the input."""
+        memory = torch.zeros(4 * x.numel() + 3, dtype=torch.uint8)
+        numbers = memory[:-3].view(torch.float32).view(x.shape)
+        numbers.copy_(x)
+        ctx.save_for_backward(memory, numbers)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Depends on what was saved."""
+        more: Tensor = ctx.saved_tensors[0][:-3].view(torch.float32)
+        numbers: Tensor = ctx.saved_tensors[1]
+        return gradients[0] * numbers + more.view(numbers.shape)
+
+
+class Types(nn.Module):
+    """See `TwoTypes`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Twice the input."""
+        found: Tensor = TwoTypes.apply(x)
+        return found
+
+
+@pytest.mark.parametrize("layer", [Spectrum(), Types()], ids=["complex", "types"])
+def test_views_of_any_kind_come_back_as_they_were(layer: nn.Module) -> None:
+    """Conjugates, several types in one memory, and tensors that are asked for twice."""
+    torch.manual_seed(0)
+    x, pool = torch.randn(8, 64), HostPool(HostLink(CPU))
+    wanted = gradients(layer, x, None)
+    assert all(map(torch.equal, gradients(layer, x, pool), wanted))
+    assert pool.num_bytes > 0
+
+
+class Unused(nn.Module):
+    """Computes what no gradient comes back to, as a statistic of its input is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input, once it was looked at."""
+        self.statistic = torch.sigmoid((x * x).mean())
+        return x * 2
+
+
+def test_what_no_gradient_comes_back_to_is_let_go_of() -> None:
+    """Its small output is saved by autograd, in the graph that it is of."""
+    layer, x, pool = Unused(), torch.randn(8, 64), HostPool(HostLink(CPU))
+    gradients(layer, x, pool)
+    first_bytes = pool.num_bytes
+    for _ in range(3):
+        gradients(layer, x, pool)
+        gc.collect()
+    assert pool.num_bytes <= 2 * first_bytes
+
+
 def held_bytes(*, offloaded: bool) -> int:
     """Bytes of the device that a layer holds between the passes, but for its output."""
     device, layer = EmulatedDevice(), a_layer()
@@ -140,7 +213,7 @@ class SlowLink(HostLink):
     def start(self, to: Tensor, source: Tensor) -> Wait:
         """Copy at once, and note when somebody waits."""
         super().start(to, source)
-        name = str(source.numel())
+        name = str(source.nbytes // 4)
         self.seen.append(f"copy {name}")
         return lambda: self.seen.append(f"wait {name}")
 

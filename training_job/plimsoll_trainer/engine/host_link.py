@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -103,7 +102,12 @@ class HostLink:
         with torch.cuda.stream(self._stream):
             to.copy_(source, non_blocking=True)
             event = self._stream.record_event()
-        return partial(computing.wait_event, event)
+        device = self._stream.device
+
+        def wait() -> None:
+            torch.cuda.current_stream(device).wait_event(event)
+
+        return wait
 
     @torch.no_grad()
     def to_host(self, pairs: Pairs) -> Wait:

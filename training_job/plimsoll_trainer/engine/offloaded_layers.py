@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.distributed.tensor import DTensor
 
 from plimsoll_trainer.engine.host_link import HostLink, Wait, nothing
@@ -41,20 +41,19 @@ class HostPool:
         """Begin with none."""
         self.link = link
         self.num_bytes = 0
-        """Of all that was needed at a time."""
-        self._free: dict[tuple[int, torch.dtype], list[Tensor]] = defaultdict(list)
+        """Of all that was made so far."""
+        self._free: dict[int, list[Tensor]] = defaultdict(list)
 
-    def take(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Memory for some numbers."""
-        if free := self._free[count, dtype]:
+    def acquire(self, num_bytes: int) -> Tensor:
+        """Memory of so many bytes."""
+        if free := self._free[num_bytes]:
             return free.pop()
-        made = self.link.empty(count, dtype)
-        self.num_bytes += made.nbytes
-        return made
+        self.num_bytes += num_bytes
+        return self.link.empty(num_bytes, torch.uint8)
 
-    def give(self, memory: Tensor) -> None:
+    def release(self, memory: Tensor) -> None:
         """Let others have it."""
-        self._free[memory.numel(), memory.dtype].append(memory)
+        self._free[memory.numel()].append(memory)
 
 
 class Piece:
@@ -62,15 +61,14 @@ class Piece:
 
     def __init__(self, saved: Tensor, pool: HostPool, before: Piece | None) -> None:
         """Begin the copy of what a tensor lies in; `before` was saved last."""
-        count = saved.untyped_storage().nbytes() // saved.element_size()
-        self._there: Tensor | None = saved.detach().as_strided((count,), (1,), 0)
-        self._saved: Tensor | None = saved
-        self._writes = num_writes(saved)
         self._device = saved.device
+        self._on_device: Tensor | None = all_of(saved.untyped_storage(), saved.device)
+        self._saved: Tensor | None = saved.detach()
+        self._writes = num_writes(saved)
         self._pool, self._before = pool, before
         self._wait: Wait = nothing
-        self._host = pool.take(count, saved.dtype)
-        self._wait = pool.link.start(self._host, self._there)
+        self._on_host = pool.acquire(self._on_device.numel())
+        self._wait = pool.link.start(self._on_host, self._on_device)
         self.num_uses = 0
         """Tensors in it that the backward pass has yet to ask for."""
 
@@ -87,37 +85,42 @@ class Piece:
                 f"shape {list(saved.shape)}: let it make a new one"
             )
         self.end_copy()
-        self._there = None
+        self._on_device = None
 
     def end_copy(self) -> None:
         """Let the device wait for a copy that has begun."""
         wait, self._wait = self._wait, nothing
         wait()
 
-    def fetch(self) -> None:
-        """Begin the copy back, unless it has begun."""
-        if self._there is None and self.num_uses:
-            count, dtype = self._host.numel(), self._host.dtype
-            self._there = torch.empty(count, dtype=dtype, device=self._device)
-            self._wait = self._pool.link.start(self._there, self._host)
+    def fetch(self) -> Tensor:
+        """Memory on the device, into which the copy back has begun."""
+        found = self._on_device
+        if found is None:
+            found = torch.empty_like(self._on_host, device=self._device)
+            self._on_device = found
+            self._wait = self._pool.link.start(found, self._on_host)
+        return found
 
     def use(self) -> Tensor:
         """All that lies in it, on the device; what was saved before begins to come."""
-        self.fetch()
-        if self._before is not None:
+        found = self.fetch()
+        if self._before is not None and self._before.num_uses:
             self._before.fetch()
         self.end_copy()
-        found = self._there
-        assert found is not None  # noqa: S101 - somebody asks, so it was fetched
-        self.num_uses -= 1
+        self.num_uses = max(self.num_uses - 1, 0)
         if not self.num_uses:
-            self._there = None
+            self._on_device = None
         return found
 
     def __del__(self) -> None:
         """Give the memory of the host back once a copy that nobody used has ended."""
         self.end_copy()
-        self._pool.give(self._host)
+        self._pool.release(self._on_host)
+
+
+def all_of(storage: UntypedStorage, device: torch.device) -> Tensor:
+    """All bytes of a storage, in the same memory."""
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +146,11 @@ class SavedTensors:
     def pack(self, tensor: Tensor) -> Packed | Tensor:
         """Copy what a tensor lies in, unless it stays."""
         part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        if part.layout is not torch.strided:
-            return tensor
+        if not is_plain(part):
+            return out_of_graph(tensor)
         key, storage = storage_of(part)
         if key in self._lasting or storage.nbytes() < LEAST_BYTES:
-            return tensor
+            return out_of_graph(tensor)
         if key not in self._pieces:
             before = next(reversed(self._pieces.values()), None)
             self._pieces[key] = Piece(part, self._pool, before)
@@ -169,13 +172,25 @@ class SavedTensors:
             piece.end_forward()
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is the numbers of its memory, and nothing made of them."""
+    is_strided = tensor.layout is torch.strided
+    return is_strided and not (tensor.is_conj() or tensor.is_neg())
+
+
+def out_of_graph(tensor: Tensor) -> Tensor:
+    """The same memory; a tensor of the graph that the graph holds never goes."""
+    return tensor if tensor.grad_fn is None else tensor.detach()
+
+
 def view_like(tensor: Tensor, part: Tensor) -> Callable[[Tensor], Tensor]:
     """Makes of a storage the tensor of which a part, or all, lies in it."""
-    dtype = part.dtype
-    size, stride, offset = part.size(), part.stride(), part.storage_offset()
+    dtype, device = part.dtype, part.device
+    place = part.storage_offset(), part.size(), part.stride()
 
     def view(memory: Tensor) -> Tensor:
-        return memory.view(dtype).as_strided(size, stride, offset)
+        empty = torch.empty(0, dtype=dtype, device=device)
+        return empty.set_(memory.untyped_storage(), *place)
 
     if not isinstance(tensor, DTensor):
         return view
