@@ -46,7 +46,7 @@ spec:
   checkpoint: {{everySteps: 5}}
   {extra}
 """
-DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "1536KiB")
+DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "2000KiB")
 """So small that the chain needs both."""
 LARGE = (*DEVICES[:-1], "8MiB")
 """Of which the chain needs one: a rank less to start, where a rule is of any number."""

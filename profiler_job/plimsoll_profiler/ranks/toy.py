@@ -51,15 +51,16 @@ def points(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
 
 
 def job() -> ReplayJob:
-    """The toy in two stages, the second of which recomputes a layer."""
+    """The toy in two stages; the second recomputes a layer from an offloaded input."""
     workload = toy()
     half = DEPTH // 2
+    second = frozenset((half,))
     return ReplayJob(
         workload=workload,
         slices=(
             StageSlice(first_layer=0, end_layer=half),
             StageSlice(
-                first_layer=half, end_layer=DEPTH, recomputed=frozenset((half,))
+                first_layer=half, end_layer=DEPTH, recomputed=second, offloaded=second
             ),
         ),
         num_replicas=1,

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, UntypedStorage, nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from plimsoll_trainer.engine.host_link import HostLink, Wait, nothing
@@ -62,7 +62,7 @@ class Piece:
     def __init__(self, saved: Tensor, pool: HostPool, before: Piece | None) -> None:
         """Begin the copy of what a tensor lies in; `before` was saved last."""
         self._device = saved.device
-        self._on_device: Tensor | None = all_of(saved.untyped_storage(), saved.device)
+        self._on_device: Tensor | None = all_of(saved)
         self._saved: Tensor | None = saved.detach()
         self._writes = num_writes(saved)
         self._pool, self._before = pool, before
@@ -118,9 +118,10 @@ class Piece:
         self._pool.release(self._on_host)
 
 
-def all_of(storage: UntypedStorage, device: torch.device) -> Tensor:
-    """All bytes of a storage, in the same memory."""
-    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+def all_of(tensor: Tensor) -> Tensor:
+    """All bytes of the storage that a tensor lies in, in the same memory."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.detach().as_strided((count,), (1,), 0).view(torch.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +147,9 @@ class SavedTensors:
     def pack(self, tensor: Tensor) -> Packed | Tensor:
         """Copy what a tensor lies in, unless it stays."""
         part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        if not is_plain(part):
-            return out_of_graph(tensor)
         key, storage = storage_of(part)
-        if key in self._lasting or storage.nbytes() < LEAST_BYTES:
+        stays = key in self._lasting or storage.nbytes() < LEAST_BYTES
+        if stays or not is_plain(part):
             return out_of_graph(tensor)
         if key not in self._pieces:
             before = next(reversed(self._pieces.values()), None)
@@ -173,9 +173,13 @@ class SavedTensors:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is the numbers of its memory, and nothing made of them."""
-    is_strided = tensor.layout is torch.strided
-    return is_strided and not (tensor.is_conj() or tensor.is_neg())
+    """Whether a tensor is the numbers of its memory, which are whole ones of its type.
+
+    A conjugate is made of them when it is read.
+    """
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return False
+    return tensor.untyped_storage().nbytes() % tensor.element_size() == 0
 
 
 def out_of_graph(tensor: Tensor) -> Tensor:
@@ -185,12 +189,12 @@ def out_of_graph(tensor: Tensor) -> Tensor:
 
 def view_like(tensor: Tensor, part: Tensor) -> Callable[[Tensor], Tensor]:
     """Makes of a storage the tensor of which a part, or all, lies in it."""
-    dtype, device = part.dtype, part.device
-    place = part.storage_offset(), part.size(), part.stride()
+    dtype, bytes_each = part.dtype, part.element_size()
+    place = part.size(), part.stride(), part.storage_offset()
 
     def view(memory: Tensor) -> Tensor:
-        empty = torch.empty(0, dtype=dtype, device=device)
-        return empty.set_(memory.untyped_storage(), *place)
+        whole = memory.numel() // bytes_each * bytes_each
+        return memory[:whole].view(dtype).as_strided(*place)
 
     if not isinstance(tensor, DTensor):
         return view
