@@ -63,7 +63,8 @@ class Piece:
         """Begin the copy of what a tensor lies in; `before` was saved last."""
         self._device = saved.device
         self._on_device: Tensor | None = all_of(saved)
-        self._saved: Tensor | None = saved.detach()
+        # The tensor itself: its storage is a key for as long as it lives.
+        self._saved: Tensor | None = saved
         self._writes = num_writes(saved)
         self._pool, self._before = pool, before
         self._wait: Wait = nothing
@@ -86,6 +87,10 @@ class Piece:
             )
         self.end_copy()
         self._on_device = None
+
+    def forget(self) -> None:
+        """Let go of what was saved."""
+        self._saved = None
 
     def end_copy(self) -> None:
         """Let the device wait for a copy that has begun."""
@@ -166,6 +171,11 @@ class SavedTensors:
             return packed
         return packed.view(packed.piece.use())
 
+    def forget(self) -> None:
+        """Let go of tensors of the graph, which holds the pieces."""
+        for piece in self._pieces.values():
+            piece.forget()
+
     def end_forward(self) -> None:
         """Let go of the device's memory; raises what `Piece.end_forward` raises."""
         for piece in self._pieces.values():
@@ -214,6 +224,9 @@ def view_like(tensor: Tensor, part: Tensor) -> Callable[[Tensor], Tensor]:
 def saved_on_host(layer: nn.Module, pool: HostPool) -> Iterator[None]:
     """Within it, the forward pass of a layer saves in the memory of the host."""
     saved = SavedTensors(layer, pool)
-    with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-        yield
-    saved.end_forward()
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+            yield
+        saved.end_forward()
+    finally:
+        saved.forget()
