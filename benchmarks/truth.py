@@ -49,6 +49,8 @@ def measure() -> Iterator[Measurement]:
             for degree in made.tensor_degrees_of(sequences):
                 if degree > 1:
                     hows += split_arrangements(num_layers, degree, sequences)
+                    if sequences is Sequences.WHOLE:
+                        hows += offloaded_arrangements(num_layers, degree)
         rows.extend(
             compare(name, made, how, link, truth)
             for how, truth in zip(hows, run_plans(name, hows), strict=True)

@@ -1,8 +1,8 @@
 """The bytes of a chain of layers, as arrays for one bound and one micro-batch.
 
-In: a profile, which of the three bounds, b, what layers do that are not kept. Out: a
-`ChainBytes`. Called by the formula
-(`rank_peak`) and by the search (`option_arrays`, `stage_peaks`).
+In: a profile, which of the three bounds, b, the way of layers that are not kept. Out: a
+`ChainBytes`. Called by the formula (`rank_peak`) and by the search (`option_arrays`,
+`stage_peaks`).
 
     l, L    a layer, their number       c   way of a layer (`WAYS`)
     b       samples in a micro-batch    u   bytes of the boundary behind a layer
@@ -21,11 +21,7 @@ from plimsoll_planner.memory.bounds import Bound, Flags, Ints, bytes_at
 from plimsoll_planner.memory.layer_state import DividedBytes, Tie, divided_bytes, tie_of
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.engine import Way
-from plimsoll_planner.records.layer_costs import (
-    ActivationColumns,
-    ByteColumns,
-    LayerCosts,
-)
+from plimsoll_planner.records.layer_costs import ByteColumns, LayerCosts
 from plimsoll_planner.records.model_profile import NUMBER_BYTES, ModelProfile, Variant
 
 UNSPLIT = Variant()
@@ -42,11 +38,13 @@ of bytes. A million amounts of `LARGEST_DEVICE_BYTES` come up to it: those of 1,
 layers in 1,000 micro-batches in flight, or a boundary in a million of them."""
 STATE = ("parameter", "gradient", "buffer", "optimizer")
 """The columns of state of a `ChainBytes`, of which tied layers share a copy (`Tie`)."""
+TRANSIENTS = ("forward_transient", "backward_transient", "backward_transient_at_end")
+"""Peaks of a layer's passes: the last one where no layer follows in the stage."""
 COUNTED = (
     *(*STATE, "exchanged", "exchanged_forward", "exchanged_backward"),
     *("owned", "host", "optimizer_transient"),
     *("boundary", "saved", "held_input", "on_host"),
-    *("forward_transient", "backward_transient", "backward_transient_at_end"),
+    *TRANSIENTS,
 )
 """The columns of bytes of a `ChainBytes`."""
 
@@ -230,14 +228,20 @@ def chain_bytes(
     def flags(values: tuple[bool, ...]) -> Flags:
         return np.array(values, dtype=np.bool_)[place]
 
-    ways = (costs.kept, columns_of(costs, other))
+    ways = (costs.kept, costs.ways[other])
     divided = divided_bytes(profile, place)
     # Some numbers may be of the widest type.
     number_bytes = WIDEST if bound is Bound.LOWER else NUMBER_BYTES[recipe.sums_in]
     gradient = column(costs.gradient_bytes)
-    inside = np.stack([line(c.backward_transient) for c in ways])
-    at_end = np.stack([line(c.backward_transient_at_end) for c in ways])
+    activations: dict[str, Ints] = {
+        name: np.stack([line(getattr(columns, name)) for columns in ways])
+        for name in ("saved", "held_input", "on_host", *TRANSIENTS)
+    }
+    inside, at_end = (activations[name] for name in TRANSIENTS[1:])
+    activations[TRANSIENTS[-1]] = np.maximum(inside, at_end)
     late = line(costs.held_messages) if bound is Bound.UPPER else np.zeros_like(place)
+    for name in TRANSIENTS:
+        activations[name] = activations[name] + late
     return ChainBytes(
         bound=bound,
         parameter=column(costs.parameter_bytes),
@@ -251,14 +255,9 @@ def chain_bytes(
         host=np.zeros_like(gradient),
         optimizer_transient=column(costs.optimizer_transient_bytes),
         boundary=line(costs.boundary),
-        saved=np.stack([line(c.saved) for c in ways]),
         keeps_input=np.stack([flags(c.keeps_input) for c in ways]),
         keeps_output=np.stack([flags(c.keeps_output) for c in ways]),
-        forward_transient=np.stack([line(c.forward_transient) for c in ways]) + late,
-        backward_transient=inside + late,
-        backward_transient_at_end=np.maximum(inside, at_end) + late,
-        held_input=np.stack([line(c.held_input) for c in ways]),
-        on_host=np.stack([line(c.on_host) for c in ways]),
+        **activations,
         other=other,
         own_output=np.ones(len(rows), dtype=np.bool_),
         past_output=True,
@@ -275,18 +274,6 @@ def chain_bytes(
         targets_per_sample=profile.target_bytes_per_sample,
         divided=divided,
     )
-
-
-def columns_of(costs: LayerCosts, way: Way) -> ActivationColumns:
-    """Activations in one way; `techniques` ask for those that were profiled."""
-    found = {
-        Way.KEPT: costs.kept,
-        Way.RECOMPUTED: costs.recomputed,
-        Way.OFFLOADED: costs.offloaded,
-        Way.RECOMPUTED_FROM_HOST: costs.recomputed_from_host,
-    }[way]
-    assert found is not None  # noqa: S101 - see above
-    return found
 
 
 def can_be(costs: LayerCosts, way: Way) -> tuple[bool, ...]:

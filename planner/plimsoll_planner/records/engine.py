@@ -68,7 +68,7 @@ class OptimizerHome(StrEnum):
 
 
 class Way(StrEnum):
-    """What becomes of the activations of a layer between forward and backward."""
+    """Place of a layer's activations between forward and backward, if they are kept."""
 
     KEPT = "kept"
     """They stay on the device."""
@@ -78,6 +78,11 @@ class Way(StrEnum):
     """They are in the memory of the machine."""
     RECOMPUTED_FROM_HOST = "recomputed-from-host"
     """The layer's input is in the memory of the machine; else as recomputed."""
+
+    @property
+    def field(self) -> str:
+        """Field of a record that has the numbers of the way."""
+        return self.value.replace("-", "_")
 
     @property
     def recomputes(self) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_planner.records.bounds import Bytes, Index, RelativeError, Seconds, Work
+from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.record import Record
 
@@ -276,20 +277,17 @@ class LayerCosts(Record):
     """Once in a step, after the last backward pass. None: there are none."""
 
     @property
-    def ways(self) -> list[ActivationColumns]:
+    def ways(self) -> dict[Way, ActivationColumns]:
         """Activations in each way that was profiled."""
-        every = self.kept, self.recomputed, self.offloaded, self.recomputed_from_host
-        return [way for way in every if way]
+        every = ((way, getattr(self, way.field)) for way in Way)
+        return {way: columns for way, columns in every if columns}
 
     @property
     def of_micro_batches(self) -> list[ByteColumns]:
         """All bytes that depend on the micro-batch."""
-        every = [
-            self.boundary,
-            self.held_messages,
-        ]
-        for way in self.ways:
-            every += way.of_micro_batches
+        every = [self.boundary, self.held_messages]
+        for columns in self.ways.values():
+            every += columns.of_micro_batches
         return [columns for columns in every if columns]
 
     @property

@@ -23,6 +23,8 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf, least_of
 from plimsoll_planner.techniques.technique import StageChoice
 
+Rooms = dict[tuple[StageChoice, int], Ints]
+"""Room [A, B] by what options are built for, and micro-batches in flight."""
 MOST_SECONDS_BYTES = 2**28
 """Matrices of added seconds that are kept."""
 
@@ -69,13 +71,13 @@ class AddedByRecomputing(LeastPeaks):
         capacity_bytes: int,
         flow: Flow,
         offload: bool,
-    ) -> dict[tuple[StageChoice, int], Ints]:
+    ) -> Rooms:
         """[A, B]: most room that any choice leaves to options; see `room_of`.
 
         Unless `offload`, of those that offload nothing. By the part of choices that
         options are built for, and micro-batches in flight.
         """
-        found: dict[tuple[StageChoice, int], Ints] = {}
+        found: Rooms = {}
         for choice in self.choices(candidate):
             if offloads(choice) and not offload:
                 continue
@@ -88,16 +90,10 @@ class AddedByRecomputing(LeastPeaks):
         return found
 
     def added_by_any(
-        self,
-        candidate: Candidate,
-        bounds: Numbers,
-        capacity_bytes: int,
-        flow: Flow,
-        offload: bool,
+        self, candidate: Candidate, bounds: Numbers, rooms: Rooms
     ) -> Floats:
         """[A, B]: `added_seconds` of the best choice."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        rooms = self.most_room(candidate, bounds, capacity_bytes, flow, offload)
         return least_of(
             least_seconds(
                 costs.options(candidate.offer, *bounds, b, at_work), in_flight, room
@@ -106,16 +102,10 @@ class AddedByRecomputing(LeastPeaks):
         )
 
     def least_added(
-        self,
-        candidate: Candidate,
-        bounds: Numbers,
-        capacity_bytes: int,
-        flow: Flow,
-        offload: bool,
+        self, candidate: Candidate, bounds: Numbers, rooms: Rooms
     ) -> Floats:
         """[A, B]: `added_by_any` or less, at next to no cost; see `added_bounds`."""
         costs, b = self.costs(candidate), candidate.micro_batch
-        rooms = self.most_room(candidate, bounds, capacity_bytes, flow, offload)
         most: dict[tuple[Way, int], Ints] = {}
         for (at_work, in_flight), room in rooms.items():
             key = at_work.other_way, in_flight

@@ -23,30 +23,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from plimsoll_planner.memory.bounds import Bound, Floats
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.search.least_peaks import LeastPeaks
+from plimsoll_planner.records.strategy import Strategy
+from plimsoll_planner.search.added_by_recomputing import AddedByRecomputing, Rooms
 from plimsoll_planner.search.numbers import Numbers
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import least_of
 from plimsoll_planner.techniques import falls_with_replicas
 
-AddedSeconds = Callable[[Candidate, Numbers, int, Flow, bool], Floats]
-"""Least seconds [A, B] that recomputing adds within a capacity, of all choices, with
-those that offload or without."""
+AddedSeconds = Callable[[Candidate, Numbers, Rooms], Floats]
+"""Least seconds [A, B] that recomputing adds within some rooms."""
 WIDTH = 1.25
 """The most in flight of a group over the fewest."""
 ROUNDING = 1e-12
 """Relative; quotients are no whole ticks."""
 
 
+class Shared(NamedTuple):
+    """All that bounds of tuples with other numbers of stages depend on."""
+
+    offer: int
+    capacity_bytes: int
+    strategy: Strategy
+    micro_batch: int
+    offload: bool
+    """Choices that offload count."""
+
+
 class Periods:
     """Least periods; keeps what several tuples share."""
 
-    def __init__(self, context: LeastPeaks, added_seconds: AddedSeconds) -> None:
+    def __init__(
+        self, context: AddedByRecomputing, added_seconds: AddedSeconds
+    ) -> None:
         """Begin with none known."""
         self._context = context
         self._added_seconds = added_seconds
@@ -71,7 +85,7 @@ class Periods:
         alike = context.alike(alone).offer, alone.strategy, alone.micro_batch
         key = (*alike, numbers, offload)
         if key not in self._least:
-            shared = (*self._shared(alone), offload)
+            shared = self._shared(alone, offload)
             values = [
                 self._of_stage(alone, stages - s, numbers, shared)
                 for s in range(stages)
@@ -81,7 +95,7 @@ class Periods:
         return self._least[key]
 
     def _of_stage(
-        self, alone: Candidate, left: int, numbers: Numbers, shared: tuple[object, ...]
+        self, alone: Candidate, left: int, numbers: Numbers, shared: Shared
     ) -> Floats:
         """[A, B]: least periods of a stage, `left` stages from it to the last."""
         caps = self._context.caps(alone.schedule, left, alone.num_stages)
@@ -94,18 +108,19 @@ class Periods:
             )
         return kept[caps]
 
-    def _shared(self, alone: Candidate) -> tuple[object, ...]:
+    def _shared(self, alone: Candidate, offload: bool) -> Shared:
         """All that bounds of tuples with other numbers of stages depend on."""
         capacity = self._context.capacity(alone, Bound.UPPER)
         offer = self._context.alike(alone).offer
-        return offer, capacity, alone.strategy.without_stages, alone.micro_batch
+        strategy = alone.strategy.without_stages
+        return Shared(offer, capacity, strategy, alone.micro_batch, offload)
 
     def _of_group(
         self,
         alone: Candidate,
         group: tuple[int, int],
         numbers: Numbers,
-        shared: tuple[object, ...],
+        shared: Shared,
     ) -> Floats:
         """[A, B]: periods with the memory of the fewest and the time of the most."""
         context, (fewest, most) = self._context, group
@@ -117,9 +132,9 @@ class Periods:
                 micro_batch=alone.micro_batch,
                 data_degree=alone.mesh.data,
             )
-            capacity, offload = context.capacity(alone, Bound.UPPER), shared[-1]
-            asked = numbers, capacity, flow, bool(offload)
-            added = self._added_seconds(alone, *asked)
+            capacity, offload = context.capacity(alone, Bound.UPPER), shared.offload
+            rooms = context.most_room(alone, numbers, capacity, flow, offload)
+            added = self._added_seconds(alone, numbers, rooms)
             costs, b = context.costs(alone), alone.micro_batch
             runs = costs.runs(alone.offer, Bound.EXPECTED, b)
             load = runs.forward + runs.backward

@@ -177,9 +177,8 @@ def widened(
                 rows[row] = max(rows.get(row, 0), one.needed_bytes)
     costs = profile.costs
     wider: dict[str, Any] = {
-        name: widened_transient(columns, rows, plan.micro_batch)
-        for name in ("kept", "recomputed", "offloaded", "recomputed_from_host")
-        if (columns := getattr(costs, name)) is not None
+        way.field: widened_transient(columns, rows, plan.micro_batch)
+        for way, columns in costs.ways.items()
     }
     return replace(profile, costs=replace(costs, **wider))
 

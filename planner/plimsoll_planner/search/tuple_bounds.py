@@ -1,8 +1,7 @@
-"""Lower bounds of tuples (offer, P, D, T, b): memory at any speed, time under it.
+"""Lower bounds of tuples (offer, P, D, T, b): seconds of a step within a capacity.
 
 In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds plans.
 
-    least_peak   least over all cuts and recompute sets of the largest rank's peak
     least_bound  least step bound over all plans whose every peak is within a capacity
     least_period what a micro-batch takes at least, for many tuples at once
 """

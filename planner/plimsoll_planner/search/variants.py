@@ -107,7 +107,7 @@ def ties_of(profile: ModelProfile, variant: Variant) -> list[TiedLayers]:
 
 def activations_are_no_more(costs: LayerCosts, rows: Rows, batches: Ints) -> bool:
     """Whether layers keep the same, and no bytes of a micro-batch are more."""
-    ways = costs.ways
+    ways = costs.ways.values()
     marks = [mark for way in ways for mark in (way.keeps_input, way.keeps_output)]
     return all(
         mark[mine] == mark[theirs]

@@ -25,13 +25,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plimsoll_planner.memory.host_memory import share
+from plimsoll_planner.memory.chain_bytes import can_be
 from plimsoll_planner.records.engine import Way, way_of
 from plimsoll_planner.records.layer_costs import LayerCosts
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
-from plimsoll_planner.techniques.technique import Chains, Choice, Technique
+from plimsoll_planner.techniques.technique import (
+    Chains,
+    Choice,
+    Technique,
+    lack_of_host,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,7 @@ class OffloadedActivations(Technique):
             return f"{problem.engine.engine} cannot run it"
         if not profiled(problem.profile.costs):
             return "the profile is of before it was asked; profile the model again"
-        if not any(map(share, problem.offers)):
-            return (
-                "no offer states the memory of its host and a link to it, `MemoryGiB` "
-                "and `HostLinkGBps` in a table"
-            )
-        return ""
+        return lack_of_host(problem)
 
     def missing(self, problem: Problem) -> str:
         """See the base."""
@@ -105,12 +105,7 @@ class OffloadedActivations(Technique):
 
 def profiled(costs: LayerCosts) -> list[Way]:
     """Ways of offloading that a profile has and that some layer can take."""
-    found: list[Way] = []
-    if costs.offloaded is not None:
-        found.append(Way.OFFLOADED)
-    if costs.recomputed_from_host is not None and any(costs.recomputable):
-        found.append(Way.RECOMPUTED_FROM_HOST)
-    return found
+    return [way for way in costs.ways if way.offloads and any(can_be(costs, way))]
 
 
 TECHNIQUE = OffloadedActivations()

@@ -24,7 +24,7 @@ import numpy as np
 
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.chain_bytes import WIDEST, ChainBytes, countable_bytes
-from plimsoll_planner.memory.host_memory import copied_bytes, share
+from plimsoll_planner.memory.host_memory import copied_bytes
 from plimsoll_planner.memory.layer_state import Tie
 from plimsoll_planner.records.engine import OptimizerHome
 from plimsoll_planner.records.model_profile import NUMBER_BYTES
@@ -36,6 +36,7 @@ from plimsoll_planner.techniques.technique import (
     Chains,
     Choice,
     Technique,
+    lack_of_host,
 )
 from plimsoll_planner.timing.stage_runs import EndSeconds
 
@@ -104,12 +105,7 @@ class OptimizerOnHost(Technique):
         recipe = problem.profile.recipe
         if recipe.steps_on_host is False:
             return f"{recipe.optimizer} cannot step on tensors of the CPU"
-        if not any(map(share, problem.offers)):
-            return (
-                "no offer states the memory of its host and a link to it, `MemoryGiB` "
-                "and `HostLinkGBps` in a table"
-            )
-        return ""
+        return lack_of_host(problem)
 
     def missing(self, problem: Problem) -> str:
         """See the base."""

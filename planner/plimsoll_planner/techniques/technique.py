@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from plimsoll_planner.memory.bounds import Bound, Floats
 from plimsoll_planner.memory.chain_bytes import ChainBytes
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.host_memory import share
 from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
@@ -148,6 +149,16 @@ class StageChoice:
 
 NO_CHOICE = StageChoice()
 """Choice of a stage if no technique offers any."""
+
+
+def lack_of_host(problem: Problem) -> str:
+    """Reason why nothing can be on a host; empty if an offer has one that is known."""
+    if any(map(share, problem.offers)):
+        return ""
+    return (
+        "no offer states the memory of its host and a link to it, `MemoryGiB` and "
+        "`HostLinkGBps` in a table"
+    )
 
 
 class Technique(ABC):

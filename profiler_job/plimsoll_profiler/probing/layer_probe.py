@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from plimsoll_planner.records.engine import Way
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.messages import Activations
@@ -53,21 +54,18 @@ class LayerCase:
     loss: Loss | None = None
     recomputed: bool = False
     offloaded: bool = False
-    """What the pass back needs is in the memory of the machine between the passes."""
+    """Activations are in the memory of the machine between the passes."""
     is_inside: bool = False
     """Another layer of the stage follows."""
 
 
-def ways_of(where: LayerCase, *, recomputable: bool) -> dict[str, LayerCase]:
-    """Ways to run a layer, by their names in a `ProbeResult`; the plain one first."""
-    found = {"kept": where}
-    if recomputable:
-        found["recomputed"] = replace(where, recomputed=True)
-    found["offloaded"] = replace(where, offloaded=True)
-    if recomputable:
-        again = replace(where, recomputed=True, offloaded=True)
-        found["recomputed_from_host"] = again
-    return found
+def ways_of(where: LayerCase, *, recomputable: bool) -> dict[Way, LayerCase]:
+    """Ways to run a layer; the plain one first."""
+    return {
+        way: replace(where, recomputed=way.recomputes, offloaded=way.offloads)
+        for way in Way
+        if recomputable or not way.recomputes
+    }
 
 
 class Incoming(torch.autograd.Function):

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from torch import nn
 
+from plimsoll_planner.records.engine import Way
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.counting.work_counter import Work, WorkCounter
 from plimsoll_profiler.probing.few_pieces import FewPieces
@@ -25,21 +26,21 @@ from plimsoll_profiler.probing.messages import Activations, PassCosts
 
 
 def probe_ways(
-    layer: nn.Module, ways: Mapping[str, LayerCase], bench: Bench, *, is_split: bool
-) -> dict[str, PassCosts]:
+    layer: nn.Module, ways: Mapping[Way, LayerCase], bench: Bench, *, is_split: bool
+) -> dict[Way, PassCosts]:
     """Probe the bytes of a layer by way to run, and count its work.
 
-    The work is that of the first way, where nothing is recomputed: what is, does the
+    The work is that of the plain way, where nothing is recomputed: what is, does the
     work of a forward pass more, which a plan adds.
     """
     every = {
-        name: warmed_up(layer, way, bench, is_split=is_split)
-        for name, way in ways.items()
+        way: warmed_up(layer, where, bench, is_split=is_split)
+        for way, where in ways.items()
     }
-    forward, backward = work_of(layer, next(iter(ways.values())), bench)
+    forward, backward = work_of(layer, ways[Way.KEPT], bench)
     largest = max(forward.largest_message_bytes, backward.largest_message_bytes)
     return {
-        name: PassCosts(
+        way: PassCosts(
             **asdict(activations),
             forward_flop=forward.flop,
             forward_traffic_bytes=forward.traffic_bytes,
@@ -54,7 +55,7 @@ def probe_ways(
             largest_message_bytes=largest,
             uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
         )
-        for name, activations in every.items()
+        for way, activations in every.items()
     }
 
 

@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import Document, from_text, to_text
+from plimsoll_planner.records.engine import Way
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -110,8 +111,7 @@ def answer(out: TextIO, document: Document) -> None:
 class Known:
     """All but seconds of a probe, which later rounds would find again."""
 
-    passes: dict[str, PassCosts]
-    """By way to run."""
+    passes: dict[Way, PassCosts]
     batch_statistics: tuple[str, ...]
 
 
@@ -233,12 +233,11 @@ class Prober:
                 *(request.case, state, bench, mesh),
                 sequence_parallel=by_sequence,
             )
-            on_device = {name: way for name, way in ways.items() if not way.offloaded}
+            on_device = {way: one for way, one in ways.items() if not way.offloads}
             timed = time_ways(layer, copies, list(on_device.values()), bench)
-            for name, (forward_s, backward_s) in zip(on_device, timed, strict=True):
-                passes = found[name]
-                found[name] = replace(
-                    passes, forward_s=forward_s, backward_s=backward_s
+            for way, (forward_s, backward_s) in zip(on_device, timed, strict=True):
+                found[way] = replace(
+                    found[way], forward_s=forward_s, backward_s=backward_s
                 )
         return ProbeResult(
             case=request.case,
@@ -246,10 +245,10 @@ class Prober:
             variant=variant,
             outcome=ProbeOutcome.COMPLETED,
             state=state,
-            kept=found["kept"],
-            recomputed=found.get("recomputed"),
-            offloaded=found["offloaded"],
-            recomputed_from_host=found.get("recomputed_from_host"),
+            kept=found[Way.KEPT],
+            recomputed=found.get(Way.RECOMPUTED),
+            offloaded=found[Way.OFFLOADED],
+            recomputed_from_host=found.get(Way.RECOMPUTED_FROM_HOST),
             batch_statistics=known.batch_statistics,
         )
 

@@ -85,7 +85,7 @@ def test_why_it_is_not_offered(fields: dict[str, Any], reason: str) -> None:
 
 
 def test_layers_that_are_to_be_offloaded_need_a_host() -> None:
-    """What is fixed and cannot be had is an error, with its reason."""
+    """A part that is fixed and cannot be had is an error, with its reason."""
     fixed = Override(offloaded_layers=(1, 2))
     problem = a_question(override=fixed, offers=(replace(HOST, link_to_host=None),))
     with pytest.raises(CannotPlanError, match="to be offloaded, but no offer states"):

@@ -79,7 +79,7 @@ class Piece:
         Raises:
             WorkloadError: it was written to meanwhile.
         """
-        saved, self._saved = self._saved, None
+        saved = self._saved
         if saved is not None and num_writes(saved) != self._writes:
             raise WorkloadError(
                 "a layer writes in place to what its backward pass needs, a tensor of "
@@ -139,7 +139,7 @@ class Packed:
 
 
 class SavedTensors:
-    """What one layer saves in one micro-batch."""
+    """Tensors that one layer saves in one micro-batch."""
 
     def __init__(self, layer: nn.Module, pool: HostPool) -> None:
         """Begin with nothing; what the layer has for good stays on the device."""

@@ -22,16 +22,16 @@ def join_ties(workload: Workload, layers: nn.ModuleDict, index: int) -> None:
     new = workload.layers[index].name
     place_of = {layer.name: str(i) for i, layer in enumerate(workload.layers)}
     for tie in workload.ties:
-        here = [(n, path) for n, path in tie.places if place_of[n] in layers]
-        own = [path for n, path in here if n == new]
+        present = [(n, path) for n, path in tie.places if place_of[n] in layers]
+        own = [path for n, path in present if n == new]
         if not own:
             continue
         for path in own:
             check_kind(tie, tensor_in(layers[str(index)], path))
-        first_layer, first_path = here[0]
+        first_layer, first_path = present[0]
         values = tensor_in(layers[place_of[first_layer]], first_path)
         # What is there may lie in a buffer already, so that is what stays.
-        earlier = [(n, path) for n, path in here if n != new]
+        earlier = [(n, path) for n, path in present if n != new]
         shared = values
         if earlier and first_layer == new:
             shared = tensor_in(layers[place_of[earlier[0][0]]], earlier[0][1])
