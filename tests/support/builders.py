@@ -19,7 +19,7 @@ from plimsoll_planner.records.device_overhead import (
     OverheadKey,
     OverheadLine,
 )
-from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.engine import (
     EngineCapabilities,
     EngineHoldings,
@@ -69,6 +69,7 @@ from plimsoll_planner.records.plan import (
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.rehearsal import MeasuredRank, MeasuredRanks, Rehearsal
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
+from plimsoll_planner.records.revision import Cause, Move, Revision
 from plimsoll_planner.records.solution import (
     Infeasible,
     SearchStatistics,
@@ -340,6 +341,26 @@ def a_plan(**fields: Any) -> HybridPlan:
     return HybridPlan(**(defaults | fields))
 
 
+def a_revision(before: HybridPlan | None = None, **fields: Any) -> Revision:
+    """Build a revision of `a_plan`: layer 2 goes from stage 1 to stage 0."""
+    before = before or a_plan()
+    first, last = before.stages
+    stages = (
+        dataclasses.replace(first, chunks=(Chunk(first_layer=0, end_layer=3),)),
+        dataclasses.replace(last, chunks=(Chunk(first_layer=3, end_layer=4),)),
+    )
+    defaults: dict[str, Any] = {
+        "plan": dataclasses.replace(before, revision=2, stages=stages),
+        "follows": digest_of(before),
+        "moves": (Move(layer=2, source=1, destination=0),),
+        "cause": Cause.PACE,
+        "paces": (1.0, 2.0),
+        "step_before_s": 2.0,
+        "step_after_s": 1.5,
+    }
+    return Revision(**(defaults | fields))
+
+
 def a_frontier(**fields: Any) -> Frontier:
     """Build a curve of `a_plan` and of one that is slower and lighter."""
     fast = FrontierPoint.of(a_plan(), least_peak_bytes=9 * MIB)
@@ -541,6 +562,7 @@ def every_document() -> list[Document]:
         an_observation(),
         a_replay(),
         a_failed_rehearsal(),
+        a_revision(),
         measured_ranks(),
         *a_life(),
     ]

@@ -13,6 +13,7 @@ images (docs/decisions/0006). Reading order is import order:
     plan, space, certificate            the answer and its proof
     frontier, solution                  memory against speed; all of the answer
     replay, observation                 what a replay found, and what really happened
+    revision                            a plan in the place of the one that runs
     task                                a task, and what became of it
     rehearsal                           what one rank held, alone on a device
 """

@@ -27,6 +27,7 @@ class Phase(StrEnum):
     OPTIMIZER_STEP = "optimizer-step"
     CHECKPOINT_SAVE = "checkpoint-save"
     CHECKPOINT_RESTORE = "checkpoint-restore"
+    MIGRATION = "migration"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

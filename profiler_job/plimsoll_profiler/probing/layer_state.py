@@ -19,10 +19,10 @@ from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_timing import median_s
 from plimsoll_profiler.probing.messages import LayerState
 from plimsoll_profiler.probing.optimizer_steps import probe_steps
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.split_tensors import here, is_part_of_sum, parameters_here
-from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.tied_tensors import tensor_in
 from plimsoll_trainer.torch_internals.operators import storage_of
 from plimsoll_trainer.workload import Workload

@@ -55,11 +55,11 @@ from plimsoll_profiler.probing.pass_costs import probe_ways
 from plimsoll_profiler.probing.tensor_groups import split_variants, tensor_group
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.host_optimizer import steps_on_host
 from plimsoll_trainer.engine.split_tensors import parameters_here
-from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.process.failures import explain

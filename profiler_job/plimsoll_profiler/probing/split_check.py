@@ -36,10 +36,11 @@ from plimsoll_planner.records.model_profile import Precision, Variant
 from plimsoll_profiler.counting.work_counter import count_work
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
-from plimsoll_trainer.engine.stage import build_layer, run_layer
+from plimsoll_trainer.engine.stage import run_layer
 from plimsoll_trainer.errors import THEIR_ERRORS, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.sequence_parallel import SEQUENCE

@@ -25,9 +25,9 @@ from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.profiling.assemble import assemble
 from plimsoll_profiler.profiling.profiler import Findings, ask_all
 from plimsoll_trainer.emulated.device import is_on_host
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share, lay_out
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
-from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.workload import AdamW, Layer, MakeOptimizer, Workload
 from tests.support.builders import a_fingerprint

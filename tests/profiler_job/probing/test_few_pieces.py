@@ -14,8 +14,8 @@ from plimsoll_profiler.probing.few_pieces import standing_for
 from plimsoll_profiler.probing.layer_probe import LayerCase, MicroBatch
 from plimsoll_profiler.probing.pass_costs import work_of
 from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.gradients import attach_gradients
-from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.engine.token_pieces import all_places
 from plimsoll_trainer.workload import TokenLoss
 from tests.support.workloads import SEQUENCE, a_gpt, sum_of_tokens

@@ -16,8 +16,9 @@ from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.gradients import ALIGNMENT
-from plimsoll_trainer.engine.stage import StageSlice, build_layer
+from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.workload import Workload

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange, Part
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.split_tensors import here
-from plimsoll_trainer.engine.stage import StageSlice, build_layer
+from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
@@ -277,22 +278,14 @@ class RankState:
         return self._trainer.part.holds(self._index[self._layer_of[base]])
 
     def make_optimizer_state(self) -> None:
-        """Let optimizers make their state, without moving a weight.
-
-        A step at learning rate 0 on gradients that are 0, as torch itself does it
-        (torch.distributed.checkpoint.state_dict); layer by layer, so that nothing more
-        is held than in any step.
-        """
+        """Let optimizers make their state, layer by layer as in any step."""
         for layer in self._trainer.trained.values():
-            if layer.optimizer is not None:
-                layer.optimizer.begin()
-                layer.optimizer.step(0.0)
+            layer.make_state()
 
     def take_over_read(self) -> None:
         """Let optimizers that keep parameters elsewhere have those that were read."""
         for layer in self._trainer.trained.values():
-            if layer.optimizer is not None:
-                layer.optimizer.read_parameters()
+            layer.read_parameters()
 
 
 def prefixes(layers: Sequence[str]) -> tuple[str, ...]:

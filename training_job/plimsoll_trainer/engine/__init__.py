@@ -17,6 +17,7 @@ order:
     host_link           copies between a device and the host's memory
     offloaded_layers    layers whose activations are there between their passes
     tied_tensors        what layers of one rank share
+    built_layer         one layer, with its parameters laid out
     stage               the layers of one rank
     boundaries          what passes between them
     host_bytes          what optimizers on the host will take there
@@ -26,6 +27,7 @@ order:
     world               the ranks of a job and their groups
     shared_tensors      parameters that layers on different ranks share
     counting_stage      torch's stage and schedule of one rank
+    migration           layers that go to another stage between two steps
     training            a step of one rank: schedule, gradients, optimizer
     control             what the hosts of all ranks agree on between two steps
     equal_replicas      digests of what replicas hold, before the first step

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.engine.batches import DEBUG, first_batch
-from plimsoll_trainer.engine.stage import Received, build_layer, passed_on
+from plimsoll_trainer.engine.built_layer import build_layer
+from plimsoll_trainer.engine.stage import Received, passed_on
 from plimsoll_trainer.engine.token_pieces import check_pieces
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located

@@ -99,7 +99,7 @@ def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
     for index, layer in trainer.stage.layers.items():
         name = workload.layers[int(index)].name
         tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())
-        built = trainer.stage.built_sums.get(index, {})
+        built = trainer.stage.built[index].sums
         yield (name, NAMES), tuple(tensors)
         for inner, tensor in tensors.items():
             place = first.get((name, inner), (name, inner))

@@ -18,7 +18,7 @@ it, so the profile counts it and every plan computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.checkpoint import checkpoint
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
-from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share, lay_out
+from plimsoll_trainer.engine.built_layer import BuiltLayer, build_trained
+from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share
 from plimsoll_trainer.engine.gathered_layers import (
     GatheredLayer,
     gathered_layers,
@@ -38,13 +39,9 @@ from plimsoll_trainer.engine.gathered_layers import (
 )
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
-from plimsoll_trainer.engine.split_tensors import declare_gradients, parameters_here
-from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
-from plimsoll_trainer.engine.tied_tensors import join_ties, tied_in
 from plimsoll_trainer.engine.token_pieces import Places, all_places, loss_in_pieces
-from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
-from plimsoll_trainer.workload import Layer, Loss, SumAndCount, TokenLoss, Workload
+from plimsoll_trainer.random_keys import random_key, seed_device
+from plimsoll_trainer.workload import Loss, SumAndCount, TokenLoss, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +76,11 @@ class StageSlice:
         """Whether something of the stage is there."""
         return self.steps_on_host or bool(self.offloaded)
 
+    def share(self, of_all: Share) -> Share:
+        """Share of a replica in what the slice divides; `of_all` if it were all."""
+        of_all = WHOLE if self.sharding is Sharding.NONE else of_all
+        return replace(of_all, level=self.sharding)
+
     def holds(self, layer: int) -> bool:
         """Whether a layer is in the slice."""
         return self.first_layer <= layer < self.end_layer
@@ -111,7 +113,7 @@ class StageModule(nn.Module):
         self,
         layers: nn.ModuleDict,
         *,
-        flat: Mapping[str, Sequence[FlatBuffer]],
+        built: Mapping[str, BuiltLayer],
         part: StageSlice,
         copies_input: bool,
         loss: Loss | None,
@@ -122,12 +124,10 @@ class StageModule(nn.Module):
         """Take layers that are built already, under their indices as names."""
         super().__init__()
         self.layers = layers
-        self.flat = flat
-        """Buffers of each layer; what layers of a rank share is in the first one's."""
-        self.gathered = gathered_layers(flat)
+        self.built = dict(built)
+        """The layers' buffers; what layers of a rank share is in the first one's."""
+        self.gathered = gathered_layers(self.flat)
         """Layers that are whole while they are at work alone."""
-        self.built_sums: dict[str, dict[str, Sum]] = {}
-        """Of the parameters of those layers, as they were built, by layer and name."""
         self._recomputed, self._offloaded = part.recomputed, part.offloaded
         self.pool = HostPool(link or HostLink(device)) if part.offloaded else None
         self._copies_input = copies_input
@@ -140,6 +140,16 @@ class StageModule(nn.Module):
         """First sample of the current micro-batch in the step's global batch."""
         self.count = torch.zeros((), dtype=torch.float64, device=device)
         """Divisor of the sum of the losses so far; see `known_count`."""
+
+    def let_go(self, name: str) -> None:
+        """Hold a layer no more."""
+        del self.layers[name], self.built[name]
+        self.gathered.pop(name, None)
+
+    @property
+    def flat(self) -> dict[str, list[FlatBuffer]]:
+        """Buffers of each layer."""
+        return {name: one.flat for name, one in self.built.items()}
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
         """Run one micro-batch through the slice.
@@ -280,26 +290,37 @@ def build_stage(
     rank keeps its part of what each builds.
     """
     layers = nn.ModuleDict()
-    flat: dict[str, list[FlatBuffer]] = {}
-    built_sums: dict[str, dict[str, Sum]] = {}
-    share = WHOLE if part.sharding is Sharding.NONE else share
-    share = replace(share, level=part.sharding)
-    for index in range(part.first_layer, part.end_layer):
-        name, is_sequence = str(index), part.sequence_parallel
-        layer = build_layer(
-            workload, index, device, mesh, sequence_parallel=is_sequence
+    built = {
+        str(index): build_trained(
+            *(workload, index, layers, device, part.share(share), mesh),
+            sequence_parallel=part.sequence_parallel,
         )
-        layers[name] = layer
-        join_ties(workload, layers, index)
-        tied = tied_in(workload, layer, index)
-        if share.level is Sharding.PARAMETERS and share.group and not tied:
-            built_sums[name] = sums_of_parameters(layer, device)
-        own = parameters_here(layer)
-        flat[name] = lay_out(own, tied, workload.gradient_dtype, share)
+        for index in range(part.first_layer, part.end_layer)
+    }
+    return stage_of(workload, part, layers, built, device, given_back, link)
+
+
+def stage_of(
+    workload: Workload,
+    part: StageSlice,
+    layers: nn.ModuleDict,
+    built: Mapping[str, BuiltLayer],
+    device: torch.device,
+    given_back: frozenset[int] = frozenset(),
+    link: HostLink | None = None,
+) -> StageModule:
+    """A stage of layers that are built, by index, in the order of the chain.
+
+    Raises:
+        ValueError: they are not those of the slice in their order.
+    """
+    names = [str(index) for index in range(part.first_layer, part.end_layer)]
+    if list(layers) != names or list(built) != names:
+        raise ValueError(f"layers {list(layers)} are not {names}, or not in order")
     ends_chain = part.end_layer == len(workload.layers)
-    stage = StageModule(
+    return StageModule(
         layers,
-        flat=flat,
+        built=built,
         part=part,
         copies_input=part.first_layer in given_back,
         loss=workload.loss if ends_chain else None,
@@ -307,44 +328,3 @@ def build_stage(
         device=device,
         link=link,
     )
-    stage.built_sums = built_sums
-    return stage
-
-
-def build_layer(
-    workload: Workload,
-    index: int,
-    device: torch.device,
-    mesh: DeviceMesh | None = None,
-    *,
-    sequence_parallel: bool = False,
-) -> nn.Module:
-    """Build one layer with the weights that it has under every plan.
-
-    Of a layer that is split over a mesh the part of this rank is left, and of what
-    passes through it this rank's part of the sequence if that is split as well.
-
-    Raises:
-        WorkloadError: its factory gives something else, or what splits the sequence
-            leaves open which gradients are to be added up.
-    """
-    layer: Layer = workload.layers[index]
-    seed_process(random_key(workload.seed, index))
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(workload.dtype)
-    try:
-        with device:
-            module: object = layer.factory()
-    finally:
-        torch.set_default_dtype(before)
-    if not isinstance(module, nn.Module):
-        raise WorkloadError(
-            f"the factory of layer {layer.name!r} gives {type(module).__name__}, but "
-            "an nn.Module is needed: return one"
-        )
-    split = layer.parallelize_sequence if sequence_parallel else layer.parallelize
-    if mesh is not None and split is not None:
-        split(module, mesh)
-        if sequence_parallel:
-            declare_gradients(layer.name, module)
-    return module.train()

@@ -12,7 +12,7 @@ are, or in the host's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -116,6 +116,34 @@ class TrainedLayer:
                 gather_slices(buffer.values, buffer.own, self._group)
             if buffer.kept_gradients is None:
                 buffer.gradients.zero_()
+
+    def make_state(self) -> None:
+        """Let the optimizer make its state, without moving a weight.
+
+        A step at learning rate 0 on gradients that are 0, as torch itself does it
+        (torch.distributed.checkpoint.state_dict).
+        """
+        if self.optimizer is not None:
+            self.optimizer.begin()
+            self.optimizer.step(0.0)
+
+    def read_parameters(self) -> None:
+        """Let an optimizer that keeps parameters elsewhere have those that are here."""
+        if self.optimizer is not None:
+            self.optimizer.read_parameters()
+
+    def state(self) -> Iterator[Tensor]:
+        """Yield masters and optimizer state, in one order on every rank."""
+        if self.optimizer is None:
+            return
+        for parameter, master in zip(
+            self.optimizer.parameters, self.optimizer.masters, strict=True
+        ):
+            if master is not parameter:
+                yield master.detach()
+            for _, value in sorted(self.optimizer.optimizer.state[master].items()):
+                if isinstance(value, Tensor):
+                    yield value
 
 
 def owned_of(buffers: Iterable[FlatBuffer]) -> list[tuple[nn.Parameter, PieceOf]]:

@@ -22,16 +22,18 @@ parameters come back layer by layer (docs/decisions/0026).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.revision import Move
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.collectives import add_parts
@@ -40,6 +42,7 @@ from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.host_link import HostLink, rank_threads
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
+from plimsoll_trainer.engine.migration import move_layers, rearranged
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
     counted_here,
@@ -102,28 +105,60 @@ class Trainer:
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
         self.on_phase = on_phase
-        share = Share(
+        self.share = Share(
             replica=world.replica,
             num_replicas=world.num_replicas,
             group=world.data_group,
             parts=world.tensor_group,
         )
+        """Of this replica, whatever is divided."""
         self.link = HostLink(world.device) if self.part.uses_host else None
         """To the host, if something is kept there."""
         if self.part.steps_on_host:
             torch.set_num_threads(rank_threads(world.device))
         self.stage = build_stage(
             *(workload, self.part, world.device, boundaries.given_back),
-            *(share, world.tensor_mesh, self.link),
+            *(self.share, world.tensor_mesh, self.link),
         )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
         self.trained = dict(self.trained_layers())
-        self.divides = any(layer.is_divided for layer in self.trained.values())
-        self.schedule = build_schedule(
-            self.stage, self.part, boundaries, num_micro_batches, world, schedule
-        )
+        self.kind = schedule
+        self.schedule = self.build_schedule()
         self.on_phase(Phase.BUILD)
+
+    def build_schedule(self) -> PipelineScheduleSingle:
+        """Schedule of the stage as it is."""
+        return build_schedule(
+            *(self.stage, self.part, self.boundaries),
+            *(self.num_micro_batches, self.world, self.kind),
+        )
+
+    @property
+    def divides(self) -> bool:
+        """Whether replicas divide any layer."""
+        return any(layer.is_divided for layer in self.trained.values())
+
+    def rearrange(self, slices: Sequence[StageSlice], moves: Sequence[Move]) -> int:
+        """Hold other slices from the next step on; all ranks call this together.
+
+        Layers move as `migration` has it, with their state; what is sharded and the
+        memory of optimizers stay.
+
+        Returns:
+            Bytes that this rank has sent and received.
+        """
+        num_bytes = move_layers(self, moves)
+        self.slices, self.part = slices, slices[self.world.stage]
+        if self.link is None and self.part.uses_host:
+            self.link = HostLink(self.world.device)
+        self.stage = rearranged(self)
+        self.trained = {
+            n: self.trained[n] for n in self.stage.built if n in self.trained
+        }
+        self.schedule = self.build_schedule()
+        self.on_phase(Phase.MIGRATION)
+        return num_bytes
 
     @property
     def host_bytes(self) -> int:
@@ -194,21 +229,25 @@ class Trainer:
     def trained_layers(self) -> Iterator[tuple[str, TrainedLayer]]:
         """Yield layers that train, by index; a shared tensor belongs to one of them."""
         shared = {id(one.tensor) for one in self.shared}
-        group = self.world.data_group if self.world.num_replicas > 1 else None
         for name, buffers in self.stage.flat.items():
-            own = [p for buffer in buffers for p in buffer.parameters]
-            if own:
-                yield (
-                    name,
-                    TrainedLayer(
-                        parameters_here(self.stage.layers[name]),
-                        buffers,
-                        self.workload.optimizer,
-                        group,
-                        reduces_whole=any(id(p) in shared for p in own),
-                        link=self.link if self.part.steps_on_host else None,
-                    ),
-                )
+            if trained := self.trained_layer(name, buffers, shared):
+                yield name, trained
+
+    def trained_layer(
+        self, name: str, buffers: Sequence[FlatBuffer], shared: Set[int] = frozenset()
+    ) -> TrainedLayer | None:
+        """One of them, None if nothing of it trains; tensors of `shared` are by id."""
+        own = [p for buffer in buffers for p in buffer.parameters]
+        if not own:
+            return None
+        return TrainedLayer(
+            parameters_here(self.stage.layers[name]),
+            buffers,
+            self.workload.optimizer,
+            self.world.data_group if self.world.num_replicas > 1 else None,
+            reduces_whole=any(id(p) in shared for p in own),
+            link=self.link if self.part.steps_on_host else None,
+        )
 
     @torch.no_grad()
     def reduce_gradients(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
