@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from plimsoll_planner.records.document import save
+from plimsoll_planner.records.document import digest_of, save
 from plimsoll_planner.records.model_profile import DeviceKind, Variant
-from plimsoll_planner.records.plan import HybridPlan, PodShape
+from plimsoll_planner.records.plan import Chunk, HybridPlan, PodShape
+from plimsoll_planner.records.revision import Cause, Revision, cuts_of, num_layers_of
+from plimsoll_planner.revising.moves import moves_between
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of
 from tests.support.builders import a_plan, a_stage, an_offer
 
@@ -89,3 +93,30 @@ def write_plan(folder: Path, cuts: Sequence[int], **fields: Any) -> Path:
     path = folder / f"plan-{len(list(folder.glob('plan-*.json')))}.json"
     save(path, plan_for(cuts, **fields))
     return path
+
+
+def revision_of(
+    plan: HybridPlan, cuts: Sequence[int], recomputed: Collection[int] = ()
+) -> Revision:
+    """Build a revision of a plan with other cuts, and layers that recompute."""
+    stages = tuple(
+        replace(
+            stage,
+            chunks=(Chunk(first_layer=first, end_layer=end),),
+            recomputed_layers=tuple(i for i in sorted(recomputed) if first <= i < end),
+        )
+        for stage, (first, end) in zip(plan.stages, pairwise(cuts), strict=True)
+    )
+    after = replace(plan, revision=plan.revision + 1, stages=stages)
+    return Revision(
+        plan=after,
+        follows=digest_of(plan),
+        moves=moves_between(
+            *(cuts_of(plan), cuts_of(after), num_layers_of(plan)),
+            lambda _, first, end: end - first,
+        ),
+        cause=Cause.PACE,
+        paces=(1.0,) * len(stages),
+        step_before_s=2.0,
+        step_after_s=1.0,
+    )

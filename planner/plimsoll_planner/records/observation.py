@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Seconds
+from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Seconds, Text
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.record import Record
+
+Refusal = Annotated[str, Text(longest=1024)]
+WINDOW_STEPS = 20
+"""Latest steps whose median says how long a rank computes."""
+DEVIATION = 0.1
+"""Part of such seconds from which on others are news."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +54,19 @@ class Observation(Document):
     num_steps: Index
     """Steps that were finished when this was read."""
     step_s: tuple[Seconds, ...] = ()
-    """Wall seconds of the latest finished steps, oldest first."""
+    """Wall seconds of the latest finished steps of this plan, oldest first."""
+    passes_s: tuple[Seconds, ...] = ()
+    """Seconds of the rank in all passes of these steps, waits between them aside."""
+    capacity_bytes: Bytes = 0
+    """Of the device; 0: unlimited, or not known."""
+    moved_bytes: Bytes = 0
+    """Sent and received by the rank as the plan took the place of the one before."""
+    moved_s: Seconds = 0.0
+    """Seconds of all ranks together until it had."""
+    refused_revision: Index = 0
+    """The latest that a rank refused; 0: none."""
+    refusal: Refusal = ""
+    """Why."""
     peaks: tuple[ObservedPeak, ...]
 
     def check_rules(self) -> None:

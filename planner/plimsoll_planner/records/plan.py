@@ -101,6 +101,8 @@ class Stage(Record):
     """Most chunks of micro-batches whose activations the stage holds at a time."""
     peaks: tuple[PhasePeak, ...] = ()
     """Of every rank of the stage, by phase; the ranks of one stage are alike."""
+    passes: SecondsInterval | None = None
+    """Seconds of a rank in all forward and backward passes of a step; null: unknown."""
 
     def check_rules(self) -> None:
         """The group has the size of its degrees; a stage recomputes its own layers."""

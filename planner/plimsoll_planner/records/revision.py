@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from plimsoll_planner.records.bounds import Bytes, Digest, Entries, Index, Range
+from plimsoll_planner.records.bounds import Bytes, Digest, Index, Range
 from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.records.record import Record
@@ -87,8 +87,9 @@ class Revision(Document):
     cause: Cause
     paces: tuple[Pace, ...]
     """Of each stage: seconds of its passes over those profiled, that it is made for."""
-    capacities_bytes: Annotated[tuple[Bytes, ...], Entries(most=100_000)] = ()
-    """Of the devices of each stage, where some are smaller than offered; else empty."""
+    lacking_bytes: tuple[Bytes, ...] = ()
+    """Of each stage: bytes that its devices lack beside those offered, or that a rank
+    took beyond its upper bound, that it is made for; empty: none."""
     step_before_s: StepSeconds
     """Expected of the plan before, at these paces."""
     step_after_s: StepSeconds
@@ -102,9 +103,9 @@ class Revision(Document):
         if len(self.paces) != num_stages:
             rule = f"one for each of {num_stages} stages"
             raise self.refuse("paces", rule)
-        if self.capacities_bytes and len(self.capacities_bytes) != num_stages:
+        if self.lacking_bytes and len(self.lacking_bytes) != num_stages:
             rule = f"one for each of {num_stages} stages, or none"
-            raise self.refuse("capacities_bytes", rule)
+            raise self.refuse("lacking_bytes", rule)
         self.cuts_before()
 
     def cuts_before(self) -> Cuts:

@@ -41,5 +41,7 @@ Reading order is import order:
     baselines                  what people do without a planner, judged alike
     usual_plans                plans that people use, judged by the same model
     breakdown                  what a predicted peak consists of, kind by kind
+    planned                    a plan that was written down, as the search has it
+    revised_search             plans in the place of one that runs
     timeline                   when every pass of a plan begins and ends
 """

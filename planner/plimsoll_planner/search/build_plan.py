@@ -7,6 +7,8 @@ in all three bounds; the search used the same formula in another form.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.chain_bytes import RECOMPUTED
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
@@ -22,7 +24,9 @@ from plimsoll_planner.records.plan import (
     Stage,
 )
 from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.walk_bounds import step_interval
 
 BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)
@@ -33,8 +37,12 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
     problem, candidate = search.problem, found.candidate
     offer = problem.offers[candidate.offer]
     placed = search.placed(candidate)
+    times = [search.stage_times(found, bound) for bound in BOUNDS]
     stages = tuple(
-        build_stage(search, found, place, first, end)
+        replace(
+            build_stage(search, found, place, first, end),
+            passes=passes(candidate, [of_bound[place] for of_bound in times]),
+        )
         for place, (first, end) in enumerate(search.tables.layers(found.cuts))
     )
     return HybridPlan(
@@ -53,19 +61,20 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
             gpus_per_pod=placed.gpus_per_pod,
             host_memory_bytes_per_pod=host_bytes(search, found, placed.gpus_per_pod),
         ),
-        step_time=step_time(search, found),
+        step_time=step_interval(
+            candidate.schedule, times, candidate.num_micro_batches, placed
+        ),
         price_per_hour=search.price_per_hour(found.candidate),
         currency=offer.currency,
     )
 
 
-def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
-    """Interval of the step if every pass is within its bounds."""
-    candidate = found.candidate
-    stages = [search.stage_times(found, bound) for bound in BOUNDS]
-    placed = search.placed(candidate)
-    count = candidate.num_micro_batches
-    return step_interval(candidate.schedule, stages, count, placed)
+def passes(candidate: Candidate, times: list[StageTimes]) -> SecondsInterval:
+    """Seconds of all passes of a step on one stage, of which `times` are the bounds."""
+    lower, expected, upper = (
+        one.passes_s(candidate.num_micro_batches) for one in times
+    )
+    return SecondsInterval(lower_s=lower, expected_s=expected, upper_s=upper)
 
 
 def build_stage(

@@ -178,6 +178,13 @@ class LeastPeaks(TupleContext):
             return every
         return [place for place in every if not offloads(choices[place])]
 
+    def searched_on(
+        self, candidate: Candidate, stage: int, bound: Bound, capacity_bytes: int
+    ) -> list[int]:
+        """`searched` of one stage."""
+        del stage
+        return self.searched(candidate, bound, capacity_bytes)
+
     def offloads(self, candidate: Candidate, bound: Bound, capacity_bytes: int) -> bool:
         """Whether choices that offload count, by the bound of their bytes."""
         choices, asked = self.choices(candidate), (bound, capacity_bytes)

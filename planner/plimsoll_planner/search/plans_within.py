@@ -123,17 +123,18 @@ class PlansWithin:
 
     def _least_times(self, place: Place) -> StageTimes:
         """Least seconds of a stage with so many in flight, over all choices."""
-        best, (_, run, _) = self._option(place), place
+        best, (stage, run, _) = self._option(place), place
         times = self._stage_times(place, best)
         if best.is_quickest:
             return times
         candidate = self.candidate
         costs, b = self.search.costs(candidate), candidate.micro_batch
         runs = costs.runs(candidate.offer, self.numbers.seconds, b)
+        pace = self.search.pace(stage)
         return replace(
             times,
-            forward_s=float(runs.forward[run]),
-            backward_s=float(runs.backward[run]),
+            forward_s=float(runs.forward[run]) * pace,
+            backward_s=float(runs.backward[run]) * pace,
             end_s=0.0,
         )
 
@@ -189,7 +190,8 @@ class PlansWithin:
         """Options of a stage with so many in flight that may be in the best plan."""
         if place not in self._options:
             stage, run, in_flight = place
-            asked = stage, run, self.capacity_bytes, in_flight, self.numbers
+            capacity = self.search.stage_capacity(stage, self.capacity_bytes)
+            asked = stage, run, capacity, in_flight, self.numbers
             self._options[place] = self.search.useful_options(self.candidate, *asked)
         return self._options[place]
 

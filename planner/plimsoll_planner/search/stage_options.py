@@ -124,7 +124,9 @@ class StageOptions(TupleBounds):
         """
         found = [
             one
-            for place in self.searched(candidate, numbers.bytes, capacity_bytes)
+            for place in self.searched_on(
+                candidate, stage, numbers.bytes, capacity_bytes
+            )
             if (
                 one := self.quickest_option(
                     *(candidate, stage, run, capacity_bytes),
@@ -166,11 +168,12 @@ class StageOptions(TupleBounds):
         option = quickest(options, *run, peaks, capacity_bytes)
         added = self.added(candidate, choice, numbers.seconds)
         mine = self.bounds(candidate, numbers.seconds)[stage][place]
-        both_s = options.seconds[options.of(*run)][option : option + 1]
+        pace = self.pace(stage)
+        both_s = options.seconds[options.of(*run)][option : option + 1] * pace
         forward_s, total_s = 0.0, float(both_s[0])
         if added.is_in_forward:
             layers = list(options.recomputed(*run, option))
-            forward_s = float(added.forward[layers].sum())
+            forward_s = float(added.forward[layers].sum()) * pace
         least, most = added.in_forward
         bound = mine.of_run(run, in_flight)
         counted_s = both_s * self.counted(candidate, choice, numbers.seconds, in_flight)
@@ -224,9 +227,10 @@ class StageOptions(TupleBounds):
         stages = costs.stages(bound, b, choice.capped(None))
         exchange = self.exchange(candidate, bound, choice).of(run)
         forward, backward = pass_seconds(self.placed(candidate), stage, exchange)
+        pace = self.pace(stage)
         return StageTimes(
-            forward_s=float(runs.forward[run] + forward) + added_s[0],
-            backward_s=float(runs.backward[run] + backward) + added_s[1],
+            forward_s=float((runs.forward[run] + forward) * pace) + added_s[0],
+            backward_s=float((runs.backward[run] + backward) * pace) + added_s[1],
             sent_bytes=int(stages.sent[run[1]]),
             end_s=self.end_s(candidate, stage, run, choice, bound),
             in_flight_cap=self.stage_flow(candidate, stage, choice).in_flight,

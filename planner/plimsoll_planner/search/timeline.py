@@ -15,11 +15,8 @@ from dataclasses import dataclass, replace
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.strategy import Strategy
-from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.planned import candidate_of, found_of
 from plimsoll_planner.search.tuple_search import TupleSearch
-from plimsoll_planner.techniques import choice_of
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import pass_ends, walk, walk_alone
@@ -67,26 +64,8 @@ def timeline(
     fixed = replace(problem.needed_override, cuts=cuts)
     search = TupleSearch(replace(problem, offers=plan.offers, override=fixed))
     count = min(plan.num_micro_batches, most_micro_batches)
-    candidate = Candidate(
-        offer=0,
-        strategy=Strategy(
-            mesh=mesh,
-            schedule=plan.schedule,
-            sequence_parallel=plan.stages[0].variant.sequence_parallel,
-        ),
-        micro_batch=plan.micro_batch,
-        num_micro_batches=plan.num_micro_batches,
-        gpus_per_pod=plan.pods.gpus_per_pod,
-    )
-    found = Found(
-        candidate=candidate,
-        cuts=search.tables.groups(cuts),
-        recomputed=tuple(stage.not_kept for stage in plan.stages),
-        choices=tuple(choice_of(stage, problem) for stage in plan.stages),
-        bound_s=0.0,
-        step_s=0.0,
-        peaks=(),
-    )
+    candidate = candidate_of(plan, mesh, plan.offers)
+    found = found_of(search, plan, candidate)
     times = search.stage_times(found, Bound.EXPECTED)
     placed = search.placed(candidate)
     of_step = candidate.schedule, times, plan.num_micro_batches, placed

@@ -86,7 +86,7 @@ class TupleBounds(AddedByRecomputing):
         def bounds(stage: int, runs: StageRuns) -> ChoiceBounds:
             shape = candidate.num_stages, candidate.num_micro_batches
             return ChoiceBounds(
-                runs=runs,
+                runs=runs.paced(self.pace(stage), self.pace()),
                 caps=self.stage_caps(candidate, stage),
                 bound=lambda some, in_flight: candidate.schedule.stage_bound(
                     some, stage, *shape, in_flight
@@ -162,13 +162,14 @@ class TupleBounds(AddedByRecomputing):
         `steps` are those of one choice; it is given the least of the choices before.
         """
         count, choices = candidate.num_micro_batches, self.choices(candidate)
-        asked = bounds, capacity_bytes
-        searched = self.searched(candidate, bounds.bytes, capacity_bytes)
 
         def of_stage(stage: int, mine: Bounds) -> Floats:
             found = np.full_like(mine[0].runs.forward, np.inf)
+            capacity = self.stage_capacity(stage, capacity_bytes)
+            searched = self.searched_on(candidate, stage, bounds.bytes, capacity)
             for choice, of_choice in ((choices[at], mine[at]) for at in searched):
-                added_s = partial(self.stage_added_s, candidate, stage, choice, *asked)
+                asked = stage, choice, bounds, capacity
+                added_s = partial(self.stage_added_s, candidate, *asked)
                 found = np.minimum(found, steps(of_choice, count, added_s, found))
             return found
 
@@ -188,6 +189,7 @@ class TupleBounds(AddedByRecomputing):
         flow = self.stage_flow(candidate, stage, choice.capped(in_flight))
         found = self.added_seconds(candidate, bounds, capacity_bytes, choice, flow)
         part = self.counted(candidate, choice, bounds.seconds, in_flight)
+        part *= self.pace(stage)
         return found if part == 1 else found * part
 
     def counted(
@@ -230,7 +232,8 @@ class TupleBounds(AddedByRecomputing):
         choices, count = self.choices(candidate), candidate.num_micro_batches
         of_layers = least_of(choice.end_s(end, seconds_bound) for choice in choices)
         least_s = float(of_layers.sum())
-        return shared_bound(chain, self.placed(candidate), count, least_s)
+        placed = self.placed(candidate)
+        return min(self.pace(), 1.0) * shared_bound(chain, placed, count, least_s)
 
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
         """Lower bound of the seconds that a micro-batch takes; see `periods`."""

@@ -275,6 +275,19 @@ class TupleContext:
         )
         return choice.flow(flow)
 
+    def pace(self, stage: int | None = None) -> float:
+        """Seconds of a stage's passes over those of the profile; None: the least.
+
+        1, unless the plan runs already (`revised_search`).
+        """
+        del stage
+        return 1.0
+
+    def stage_capacity(self, stage: int, capacity_bytes: int) -> int:
+        """Room on the devices of one stage, where most have so much."""
+        del stage
+        return capacity_bytes
+
     def placement(self, num_stages: int) -> Placement:
         """Runs of layers that may stand on P stages.
 

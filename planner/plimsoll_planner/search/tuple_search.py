@@ -233,8 +233,9 @@ class TupleSearch(GroupedPlans):
         def added_s(stage: int) -> tuple[float, float]:
             added = self.added(candidate, found.choices[stage], bound)
             layers = list(found.recomputed[stage])
-            passes = added.forward[layers], added.backward[layers]
-            return float(passes[0].sum()), float(passes[1].sum())
+            passes, pace = (added.forward, added.backward), self.pace(stage)
+            forward_s, backward_s = (float(each[layers].sum()) for each in passes)
+            return forward_s * pace, backward_s * pace
 
         return [
             self.run_times(

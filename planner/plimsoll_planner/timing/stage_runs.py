@@ -11,7 +11,7 @@ all sums around a stage are least sums.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,25 @@ class StageRuns:
             backward_before=self.backward_before[first, 0],
             both_before=self.both_before[first, 0],
             both_behind=self.both_behind[end],
+        )
+
+    def paced(self, pace: float, least: float) -> StageRuns:
+        """The same if passes take longer or shorter, those of others at the least.
+
+        Of both it is a part of the seconds. Those of others stay lower bounds: links
+        take as long as they do.
+        """
+        around = min(least, 1.0)
+        if pace == around == 1:
+            return self
+        return replace(
+            self,
+            forward=self.forward * pace,
+            backward=self.backward * pace,
+            forward_before=self.forward_before * around,
+            backward_before=self.backward_before * around,
+            both_before=self.both_before * around,
+            both_behind=self.both_behind * around,
         )
 
 

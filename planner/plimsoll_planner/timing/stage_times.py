@@ -18,3 +18,7 @@ class StageTimes:
     """After the last backward pass: exchange of gradients and optimizer step."""
     in_flight_cap: int | None = None
     """Micro-batches in flight; None: as many as the schedule lets."""
+
+    def passes_s(self, num_micro_batches: int) -> float:
+        """Seconds of all passes of a step."""
+        return num_micro_batches * (self.forward_s + self.backward_s)

@@ -28,7 +28,7 @@ def test_the_plan_before_is_known_from_the_moves() -> None:
         ({"plan": a_plan()}, "plan.revision: got 1"),
         ({"paces": (1.0,)}, "one for each of 2 stages"),
         ({"paces": (1.0, 65.0)}, r"paces\[1\]: got 65.0"),
-        ({"capacities_bytes": (1,)}, "one for each of 2 stages, or none"),
+        ({"lacking_bytes": (1,)}, "one for each of 2 stages, or none"),
         ({"moves": (Move(layer=1, source=1, destination=0),)}, r"moves\[0\]: got 1"),
         ({"moves": (Move(layer=2, source=0, destination=1),)}, r"moves\[0\]: got 2"),
         ({"moves": (Move(layer=2, source=2, destination=1),)}, r"moves\[0\]: got 2"),

@@ -47,7 +47,7 @@ def test_reports_follow_the_news(tmp_path: Path) -> None:
         clock.now_s += 20.0
         for phase in STEP_PHASES:
             watch(phase)
-        reporter.after_step(step, 20.0)
+        reporter.after_step(step, 20.0, 12.0)
     reporter.observe("end")
     reporter.close()
     found = events(tmp_path / "report", "observation")
@@ -72,7 +72,7 @@ def test_a_larger_peak_is_news(tmp_path: Path) -> None:
     for step in range(1, 5):
         for phase in STEP_PHASES:
             watch(phase)
-        reporter.after_step(step, 0.1)
+        reporter.after_step(step, 0.1, 0.1)
     reporter.close()
     reported = events(tmp_path / "report", "observation")
     assert [line["observation"]["num_steps"] for line in reported] == [1, 2, 4]

@@ -28,7 +28,11 @@ class HostCopy:
         self._copies: dict[Hashable, Tensor] = {}
 
     def take(self, tensors: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
-        """Copy tensors over earlier copies of the same names, shapes and types."""
+        """Copy tensors over earlier copies of the same names, shapes and types.
+
+        Copies of tensors that are not here any more go.
+        """
+        self._copies = {n: kept for n, kept in self._copies.items() if n in tensors}
         for name, tensor in tensors.items():
             if name not in self._copies:
                 with host_memory():

@@ -41,6 +41,7 @@ from plimsoll_trainer.checkpoint.manifest import (
 from plimsoll_trainer.checkpoint.planners import SaveBoxes
 from plimsoll_trainer.checkpoint.room import lacks_room
 from plimsoll_trainer.checkpoint.state import RankState
+from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
 
 PATIENCE_S = 1800.0
@@ -75,7 +76,8 @@ class SaveFigures:
 class Saver:
     """Saves this rank's part; all ranks call `start` for the same steps."""
 
-    state: RankState
+    trainer: Trainer
+    """Whose tensors are saved: those of its layers at that time."""
     folders: Folders
     _: KW_ONLY
     rank: int
@@ -126,7 +128,7 @@ class Saver:
     def start(self, step: int) -> None:
         """Copy the tensors as they are now, and write them in the background."""
         begin_s = time.monotonic()
-        boxes = {box.index: box for box in self.state.own_boxes()}
+        boxes = {box.index: box for box in RankState(self.trainer).own_boxes()}
         taken = self._copy.take({i: box.tensor for i, box in boxes.items()})
         copies = [replace(box, tensor=taken[i]) for i, box in boxes.items()]
         self.num_bytes = sum(copy.nbytes for copy in taken.values())

@@ -26,6 +26,10 @@ class PeakWatch:
         self.under_way = Phase.BUILD
         """Phase that an error now belongs to."""
 
+    def begin_anew(self) -> None:
+        """Forget all peaks: what follows is by another plan."""
+        self._found, self._in_first_step = {}, True
+
     def begin(self, phase: Phase) -> None:
         """Note the phase that follows, if it is not one of a step."""
         self.under_way = phase
@@ -41,6 +45,11 @@ class PeakWatch:
             self.under_way = STEP_PHASES[STEP_PHASES.index(phase) + 1]
         if phase is STEP_PHASES[-1]:
             self._in_first_step = False
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of the device; 0: unlimited."""
+        return self._device.capacity_bytes
 
     @property
     def device_bytes(self) -> dict[Phase, int]:

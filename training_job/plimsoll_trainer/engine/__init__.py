@@ -26,6 +26,7 @@ order:
     trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups
     shared_tensors      parameters that layers on different ranks share
+    pass_timing         seconds of a rank in its passes
     counting_stage      torch's stage and schedule of one rank
     migration           layers that go to another stage between two steps
     training            a step of one rank: schedule, gradients, optimizer

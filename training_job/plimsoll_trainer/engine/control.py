@@ -30,18 +30,25 @@ class Control:
         self._step_timeout = step_timeout
         group = dist.new_group(backend="gloo", timeout=PATIENCE)
         self._group = cast("dist.ProcessGroup", group)
-        self._flags = torch.zeros(MOST_FLAGS, dtype=torch.int32, device="cpu")
+        self._flags = torch.zeros(MOST_FLAGS + 1, dtype=torch.int32, device="cpu")
 
     def any_of(self, *flags: bool) -> tuple[bool, ...]:
         """Whether each flag is set on any rank."""
+        found, _ = self.least_of(0, *flags)
+        return found
+
+    def least_of(self, number: int, *flags: bool) -> tuple[tuple[bool, ...], int]:
+        """The same, and the least number of all ranks, in one exchange."""
         self._flags.zero_()
+        self._flags[-1] = -number
         for place, flag in enumerate(flags):
             self._flags[place] = int(flag)
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
         options.timeout = self._step_timeout
         self._group.allreduce([self._flags], options).wait()
-        return tuple(bool(flag) for flag in self._flags.tolist()[: len(flags)])
+        *found, least = self._flags.tolist()
+        return tuple(bool(flag) for flag in found[: len(flags)]), -least
 
     def gather(self, value: T) -> list[T]:
         """Value of every rank, by rank."""

@@ -17,13 +17,14 @@ from torch.distributed.pipelining.schedules import (
 
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_trainer.engine.boundaries import Boundaries
+from plimsoll_trainer.engine.pass_timing import PassTimer
 from plimsoll_trainer.engine.stage import StageModule, StageSlice
 from plimsoll_trainer.engine.world import World
 from plimsoll_trainer.torch_internals.pipeline import cap_in_flight, takes_any_strides
 
 
 class CountingStage(PipelineStage):
-    """Lets the module know which samples its next forward pass is of.
+    """Lets the module know which samples its next forward pass is of, and times passes.
 
     `register_forward_context`, which is made for that, is new in torch 2.15.
     """
@@ -32,6 +33,7 @@ class CountingStage(PipelineStage):
         self,
         module: StageModule,
         *,
+        timer: PassTimer,
         first_micro_batch: int,
         micro_batch: int,
         **of_torch: Any,
@@ -42,7 +44,7 @@ class CountingStage(PipelineStage):
         each has `micro_batch` samples.
         """
         super().__init__(module, **of_torch)
-        self._module = module
+        self._module, self._timer = module, timer
         self._first_micro_batch = first_micro_batch
         self._micro_batch = micro_batch
 
@@ -50,12 +52,14 @@ class CountingStage(PipelineStage):
         """Run one micro-batch forward."""
         index = self._first_micro_batch + fwd_chunk_id
         self._module.first_sample = index * self._micro_batch
-        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+        with self._timer.measured():
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch backward."""
-        found = super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
-        self._module.end_backward()
+        with self._timer.measured():
+            found = super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+            self._module.end_backward()
         return found
 
 
@@ -66,6 +70,7 @@ def build_schedule(
     num_micro_batches: int,
     world: World,
     schedule: Schedule,
+    timer: PassTimer,
 ) -> PipelineScheduleSingle:
     """Torch's schedule of the stage, with all shapes known beforehand."""
     incoming = boundaries.between[part.first_layer]
@@ -75,6 +80,7 @@ def build_schedule(
         outgoing = torch.empty((), device="meta", requires_grad=True)
     stage = CountingStage(
         module,
+        timer=timer,
         stage_index=world.stage,
         num_stages=world.num_stages,
         device=world.device,

@@ -43,6 +43,7 @@ from plimsoll_trainer.engine.host_link import HostLink, rank_threads
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.migration import move_layers, rearranged
+from plimsoll_trainer.engine.pass_timing import PassTimer
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
     counted_here,
@@ -124,14 +125,18 @@ class Trainer:
         spread_values(self.shared)
         self.trained = dict(self.trained_layers())
         self.kind = schedule
+        self.timer = PassTimer(world.device)
+        """Of the passes of this rank."""
         self.schedule = self.build_schedule()
         self.on_phase(Phase.BUILD)
 
     def build_schedule(self) -> PipelineScheduleSingle:
         """Schedule of the stage as it is."""
         return build_schedule(
-            *(self.stage, self.part, self.boundaries),
-            *(self.num_micro_batches, self.world, self.kind),
+            *(self.stage, self.part, self.boundaries, self.num_micro_batches),
+            world=self.world,
+            schedule=self.kind,
+            timer=self.timer,
         )
 
     @property

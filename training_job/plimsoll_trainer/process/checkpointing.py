@@ -133,7 +133,7 @@ class Checkpointing:
         state = RankState(trainer)
         if folders := self._folders():
             self._saver = Saver(
-                state,
+                trainer,
                 folders,
                 rank=self.control.rank,
                 num_ranks=self.control.num_ranks,
@@ -156,6 +156,11 @@ class Checkpointing:
         if self.control.rank == 0:
             self.warn(f"resumes after step {step}, from {self._found.folder}")
         return step
+
+    def revised(self, plan_digest: str) -> None:
+        """Note the plan that the training runs under from now on."""
+        if self._saver is not None:
+            self._saver.plan_digest = plan_digest
 
     def boundary(self, step: int, *, any_busy: bool) -> None:
         """Save when it is time; later, where some rank still writes.

@@ -12,7 +12,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plimsoll_planner.units import at_least, at_most
@@ -55,8 +55,11 @@ def check_host_memory(
     world: World,
     control: Control,
     warn: Warn,
+    held_bytes: int = 0,
 ) -> Need | None:
     """Refuse what a machine has no room for; all ranks call this together.
+
+    `held_bytes` are taken by this rank already, and then used for what is needed.
 
     Returns:
         The need of this rank, if any rank of the job has one.
@@ -67,6 +70,7 @@ def check_host_memory(
     if not any(part.uses_host for part in assignment.slices):
         return None
     need = need_of(workload, assignment, world)
+    need = replace(need, needed_bytes=max(need.needed_bytes - held_bytes, 0))
     require_room(control.gather(need))
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if is_below(limit_bytes, need.pinned_bytes):

@@ -38,6 +38,10 @@ class Options:
     """For the last rank to come there: machines are ready one after the other."""
     device_memory: int = 0
     """Bytes of an emulated device; 0 is what the plan says."""
+    revision_file: Path | None = None
+    """In which a revision of the plan may appear; None: the plan stays."""
+    revision_wait_s: float = 20.0
+    """For one, before the first step on a device that is smaller than planned."""
     debug: bool = False
 
 
@@ -45,6 +49,8 @@ MOST_SECONDS = 1e9
 MOST_PORT = 65_535
 STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
 MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
+REVISION_HELP = "in which a revision of the plan may appear while it runs"
+REVISION_WAIT_HELP = "for one, if a device is smaller than planned (20)"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 
 
@@ -86,6 +92,10 @@ def parser() -> argparse.ArgumentParser:
     add = group.add_argument
     add("--report-file", metavar="FILE", help="lines of JSON; {rank} is replaced")
     add("--report-every-s", type=seconds, default=60.0, help="without news (60)")
+    group = made.add_argument_group("revisions")
+    add = group.add_argument
+    add("--revision-file", type=Path, metavar="FILE", help=REVISION_HELP)
+    add("--revision-wait-s", type=seconds, default=20.0, help=REVISION_WAIT_HELP)
     return made
 
 

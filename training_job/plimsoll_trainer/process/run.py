@@ -37,6 +37,7 @@ from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.process.host_memory import check_host_memory, warn_of_pageable
 from plimsoll_trainer.process.meeting import meeting_place
 from plimsoll_trainer.process.options import Options
+from plimsoll_trainer.process.revisions import Revisions
 from plimsoll_trainer.process.session import Session
 from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import say
@@ -170,10 +171,22 @@ def prepare(
         trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
     )
     check_replicas(trainer, control)  # and waits for all ranks
+    revisions = Revisions(
+        path=options.revision_file,
+        wait_s=options.revision_wait_s,
+        plan=job.admitted.plan,
+        assignment=assignment,
+        trainer=trainer,
+        control=control,
+        checkpoints=checkpoints,
+        reporter=reporter,
+        warn=warn,
+    )
     session = Session(
         trainer=trainer,
         control=control,
         checkpoints=checkpoints,
+        revisions=revisions,
         reporter=reporter,
         watch=watch,
         stop=stop,

@@ -2,6 +2,7 @@
 
 before each step    asked to stop?  ->  save, leave
                     time to save?   ->  copy, go on
+                    a revision that all ranks have?  ->  move layers, go on
 after each step     progress, report where there is news
 """
 
@@ -19,6 +20,7 @@ from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import NotSavedError, WorkloadError
 from plimsoll_trainer.process.checkpointing import Checkpointing
+from plimsoll_trainer.process.revisions import Revisions
 from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import Progress, StepFigures, say
 from plimsoll_trainer.reporting.reports import Reporter
@@ -31,6 +33,7 @@ class Session:
     trainer: Trainer
     control: Control
     checkpoints: Checkpointing
+    revisions: Revisions
     reporter: Reporter
     watch: PeakWatch
     stop: StopSignal
@@ -48,13 +51,15 @@ class Session:
         """
         progress = Progress(sys.stdout) if self.control.rank == 0 else None
         self.reporter.observe("start")
+        self.revisions.wait_if_short(self.watch.capacity_bytes, self.stop)
         for step in range(first_step, self.num_steps):
-            stopped, busy = self.control.any_of(
-                self.stop.is_set, self.checkpoints.is_busy
+            (stopped, busy), known = self.control.least_of(
+                self.revisions.newest, self.stop.is_set, self.checkpoints.is_busy
             )
             if stopped:
                 return self._leave(step)
             self.checkpoints.boundary(step, any_busy=busy)
+            self.revisions.boundary(step, known)
             self._run_step(step, progress)
         self.checkpoints.finish(self.num_steps)
         self.reporter.observe("end")
@@ -86,7 +91,7 @@ class Session:
                 gradient_norm=figures.gradient_norm,
                 step_s=step_s,
             )
-        self.reporter.after_step(step + 1, step_s)
+        self.reporter.after_step(step + 1, step_s, self.trainer.timer.take())
 
     def _leave(self, step: int) -> ExitCode:
         """Save and leave, as asked."""
