@@ -20,7 +20,7 @@ from plimsoll_planner.records.revision import Cuts, Move
 from plimsoll_planner.revising.moves import moves_between
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
-from plimsoll_trainer.engine.migration import unmovable
+from plimsoll_trainer.engine.migration import rearrange, unmovable
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
@@ -129,7 +129,7 @@ def run_history(
         if step and step in history:
             before, layout = layout, history[step]
             moves = moves_between(before.cuts, layout.cuts, NUM_LAYERS, by_length)
-            trainer.rearrange(layout.slices(kind), moves)
+            rearrange(trainer, layout.slices(kind), moves)
         result = trainer.run_step(step)
         assert result.gradient_norm is not None
         found.append((float(result.loss), float(result.gradient_norm)))
@@ -198,7 +198,7 @@ def hold(kind: Kind, before: Layout, after: Layout) -> Held:
     trainer = trainer_of(kind, before, workload, world)
     found = Held(
         before=trained(trainer),
-        moving=peak_of(lambda: trainer.rearrange(after.slices(kind), moves)),
+        moving=peak_of(lambda: rearrange(trainer, after.slices(kind), moves)),
         after=trained(trainer),
         fresh=0,
     )
@@ -247,7 +247,7 @@ def move_another() -> str:
     trainer = trainer_of(kind, Layout(cuts=(0, 4)), workload, join_world(2, 1, CPU))
     try:
         moves = [Move(layer=4, source=1, destination=0)]
-        trainer.rearrange(Layout(cuts=(0, 3)).slices(kind), moves)
+        rearrange(trainer, Layout(cuts=(0, 3)).slices(kind), moves)
     except ValueError as error:
         return str(error)
     return ""

@@ -28,8 +28,8 @@ order:
     shared_tensors      parameters that layers on different ranks share
     pass_timing         seconds of a rank in its passes
     counting_stage      torch's stage and schedule of one rank
-    migration           layers that go to another stage between two steps
     training            a step of one rank: schedule, gradients, optimizer
+    migration           layers that go to another stage between two steps
     control             what the hosts of all ranks agree on between two steps
     equal_replicas      digests of what replicas hold, before the first step
 """

@@ -14,29 +14,56 @@ and no micro-batch is in flight, so nothing else has to move, and steps give the
 bits as if the layer had always been there: random numbers and the norm depend on the
 chain alone.
 
-In: a trainer, moves in an order in which each stage stays one run of layers. Called by
-`training`. Source: the live migration of vPipe (Zhao et al., TPDS 2022).
+In: a trainer, moves in an order in which each stage stays one run of layers. Called
+between two steps, by all ranks together. Source: the live migration of vPipe (Zhao et
+al., TPDS 2022).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.revision import Move
 from plimsoll_trainer.engine.built_layer import BuiltLayer, build_trained
+from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageModule, StageSlice, stage_of
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
+from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import Workload
 
-if TYPE_CHECKING:
-    from plimsoll_trainer.engine.training import Trainer
+
+def rearrange(
+    trainer: Trainer, slices: Sequence[StageSlice], moves: Sequence[Move]
+) -> int:
+    """Let a trainer hold other slices from the next step on.
+
+    Ways of layers and numbers in flight change with them; what is sharded and the
+    memory of optimizers stay.
+
+    Returns:
+        Bytes that this rank has sent and received.
+
+    Raises:
+        WorkloadError: a layer holds something else than where it was built first.
+        ValueError: the moves do not lead to the slices.
+    """
+    num_bytes = move_layers(trainer, moves)
+    trainer.slices, trainer.part = slices, slices[trainer.world.stage]
+    if trainer.link is None and trainer.part.uses_host:
+        trainer.link = HostLink(trainer.world.device)
+    trainer.stage = rearranged(trainer)
+    trained = trainer.trained
+    trainer.trained = {n: trained[n] for n in trainer.stage.built if n in trained}
+    trainer.schedule = trainer.build_schedule()
+    trainer.on_phase(Phase.MIGRATION)
+    return num_bytes
 
 
 def unmovable(

@@ -33,7 +33,6 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.revision import Move
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.collectives import add_parts
@@ -42,7 +41,6 @@ from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.host_link import HostLink, rank_threads
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
-from plimsoll_trainer.engine.migration import move_layers, rearranged
 from plimsoll_trainer.engine.pass_timing import PassTimer
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
@@ -143,27 +141,6 @@ class Trainer:
     def divides(self) -> bool:
         """Whether replicas divide any layer."""
         return any(layer.is_divided for layer in self.trained.values())
-
-    def rearrange(self, slices: Sequence[StageSlice], moves: Sequence[Move]) -> int:
-        """Hold other slices from the next step on; all ranks call this together.
-
-        Layers move as `migration` has it, with their state; what is sharded and the
-        memory of optimizers stay.
-
-        Returns:
-            Bytes that this rank has sent and received.
-        """
-        num_bytes = move_layers(self, moves)
-        self.slices, self.part = slices, slices[self.world.stage]
-        if self.link is None and self.part.uses_host:
-            self.link = HostLink(self.world.device)
-        self.stage = rearranged(self)
-        self.trained = {
-            n: self.trained[n] for n in self.stage.built if n in self.trained
-        }
-        self.schedule = self.build_schedule()
-        self.on_phase(Phase.MIGRATION)
-        return num_bytes
 
     @property
     def host_bytes(self) -> int:

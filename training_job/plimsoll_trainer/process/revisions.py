@@ -25,7 +25,7 @@ from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.revision import Revision, difference
 from plimsoll_trainer.checkpoint.state import check_optimizer
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.migration import unmovable
+from plimsoll_trainer.engine.migration import rearrange, unmovable
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import HostFullError
 from plimsoll_trainer.process.assignment import (
@@ -133,7 +133,7 @@ class Revisions:
             return
         self.reporter.watch.begin(Phase.MIGRATION)
         slices = slices_of(revision.plan)
-        moved_bytes = self.trainer.rearrange(slices, revision.moves)
+        moved_bytes = rearrange(self.trainer, slices, revision.moves)
         self.control.wait_for_all()
         self._follow(revision.plan, replace(self.assignment, slices=slices))
         moved_s = self.clock() - began_s
