@@ -16,6 +16,8 @@ IMAGE_VARIABLE: Final = "PLIMSOLL_IMAGE"
 """The image that the code runs in: a part of its fingerprint."""
 ROOT: Final = "/run/plimsoll"
 """Mount of everything that a pod reads and writes for us."""
+REVISION: Final = "revision.json"
+"""File beside the reports in which a revision of the plan appears."""
 
 
 def report_name(rank: int | str) -> str:

@@ -110,6 +110,9 @@ A_SPEC: dict[str, Any] = {
         "nodeLostSeconds": 60,
         "pendingSeconds": 60,
         "runningSeconds": 60,
+        "replanOnline": False,
+        "replanCooldownSeconds": 10,
+        "replanLimit": 1,
     },
     "template": {"spec": {"tolerations": [{"operator": "Exists"}]}},
 }
@@ -117,6 +120,7 @@ A_SPEC: dict[str, Any] = {
 
 A_PLAN: dict[str, Any] = {
     "digest": "sha256:0123",
+    "revision": 2,
     "product": "H100-80GB",
     "gpus": 4,
     "nodes": 1,
@@ -167,6 +171,19 @@ A_STATUS: dict[str, Any] = {
         "errorPercent": "0.4",
         "stepSeconds": "0.25",
     },
+    "revisions": [
+        {
+            "revision": 2,
+            "state": "refused",
+            "cause": "Pace",
+            "movedLayers": 3,
+            "gainPercent": "12.5",
+            "step": 40,
+            "seconds": "0.25",
+            "message": "no room",
+            "time": "2026-11-21T10:30:00Z",
+        }
+    ],
     "attempt": 2,
     "failures": {"application": 1, "outOfMemory": 1, "disruption": 1},
     "startTime": "2026-11-21T09:30:00Z",

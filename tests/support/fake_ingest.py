@@ -23,6 +23,8 @@ class FakeIngest:
     tokens: set[str] = field(default_factory=set[str])
     answers: Callable[[str], int | bytes] = lambda _: 204
     """By path: a status, or bytes that are sent before the connection is reset."""
+    sent_back: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """By path: what reports that are taken are answered with."""
     tries: int = 0
 
     def at(self, path: str) -> list[Any]:
@@ -47,6 +49,8 @@ def a_fake_ingest(port: int = 0) -> Iterator[FakeIngest]:
                 self._break_off(status)
                 return
             text = b"" if status == 204 else b'{"error": "not so"}'
+            if status == 204 and self.path in ingest.sent_back:
+                status, text = 200, ingest.sent_back[self.path]
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()

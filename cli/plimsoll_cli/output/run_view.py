@@ -26,7 +26,9 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.backends.local.loop import PassResult
 from plimsoll_operator.backends.local.rank_reports import Unsaved
 from plimsoll_operator.rules.failures import RESPONSES
-from plimsoll_operator.rules.observed_state import Ending
+from plimsoll_operator.rules.observed_state import Ending, RevisionState
+from plimsoll_operator.rules.revising import of_plan
+from plimsoll_operator.rules.summary import revision_text
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.text.explain import counted, device_noun
 
@@ -65,6 +67,8 @@ class RunView:
         self._line: str = ""
         self._waits = ""
         self._unsaved: Unsaved | None = None
+        self._revisions: set[tuple[int, int]] = set()
+        """Of which there are lines, by attempt."""
         self._spinner = Spinner("dots")
         self.status = Status()
         self.outcome: dict[str, object] = {}
@@ -104,6 +108,7 @@ class RunView:
         for condition in result.status.conditions:
             self._settle(result, condition)
         self._report_unsaved(result)
+        self._report_revisions(result)
         self._report_endings(result)
         self.tick()
 
@@ -165,6 +170,15 @@ class RunView:
         elif found is not None and (before is None or before.waits != found.waits):
             self.say(found.message, BAD)
 
+    def _report_revisions(self, result: PassResult) -> None:
+        """Add a line for each revision that ranks have answered."""
+        for one in result.status.revisions:
+            place = result.status.attempt, one.revision
+            if one.state != RevisionState.OFFERED and place not in self._revisions:
+                self._revisions.add(place)
+                is_followed = one.state == RevisionState.FOLLOWED
+                self.say(f"plan {revision_text(one)}", DONE if is_followed else BAD)
+
     def _report_endings(self, result: PassResult) -> None:
         """Add a line for each attempt that has ended, but for one that is done."""
         ended = ended_in(result)
@@ -193,10 +207,12 @@ class RunView:
         row.add_row(*cells)
         parts: list[RenderableType] = [row]
         if is_training(result) and result.reports is not None:
-            attempt, observed = result.state.attempts[-1], result.reports.observations
+            attempt, running = result.state.attempts[-1], result.state.running
+            plan = attempt.plan if running is None else running.plan
+            observed = of_plan(plan, result.reports.observations)
             planned = result.status.plan
             usable = planned.capacity_bytes if planned is not None else 0
-            parts += memory_bars(attempt.plan, observed, usable, columns)
+            parts += memory_bars(plan, observed, usable, columns)
         return Group(*parts)
 
 

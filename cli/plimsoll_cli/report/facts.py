@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from plimsoll_cli.output.scales import time_text
+from plimsoll_cli.output.scales import seconds_text, time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.revision import Cause
 from plimsoll_planner.text.explain import counted
 from plimsoll_planner.version import __version__
 
@@ -49,6 +50,53 @@ def attempt_rows(record: RunRecord) -> Iterator[AttemptRow]:
             what=": ".join(filter(None, (where_text(attempt), attempt.message))),
         )
         before = digest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RevisionRow:
+    """One revision and what ranks made of it."""
+
+    attempt: int
+    number: int
+    cause: str
+    state: str
+    step: str
+    moved: str
+    gain: str
+    waited: str
+    why: str
+
+
+CAUSES = {
+    Cause.PACE: "a stage computes at another pace than planned",
+    Cause.PEAK: "a rank held more than its bound",
+    Cause.CAPACITY: "a device is smaller than planned",
+}
+
+
+def revision_rows(record: RunRecord) -> Iterator[RevisionRow]:
+    """Yield all revisions, the oldest first."""
+    for one in record.revisions:
+        recorded, revision = one.recorded, one.recorded.revision
+        is_settled = recorded.settled_s > 0
+        change = 100 * (revision.step_after_s / revision.step_before_s - 1)
+        paces = ", ".join(f"{pace:.3g}" for pace in revision.paces)
+        is_pace = revision.cause is Cause.PACE
+        yield RevisionRow(
+            attempt=one.attempt,
+            number=recorded.number,
+            cause=CAUSES[revision.cause] + (f": {paces}" if is_pace else ""),
+            state=recorded.state,
+            step=str(recorded.num_steps) if is_settled else "",
+            moved=", ".join(
+                f"{move.layer}: {move.source} to {move.destination}"
+                for move in revision.moves
+            )
+            or "none",
+            gain=f"{change:+.1f} %",
+            waited=seconds_text(recorded.moved_s) if recorded.moved_s else "",
+            why=recorded.message,
+        )
 
 
 def where_text(attempt: StoredAttempt) -> str:

@@ -12,7 +12,7 @@ from plimsoll_cli.output.scales import time_text
 from plimsoll_cli.report import charts
 from plimsoll_cli.report import schedule_chart as schedule
 from plimsoll_cli.report.choices import choices_view
-from plimsoll_cli.report.facts import attempt_rows, provenance
+from plimsoll_cli.report.facts import attempt_rows, provenance, revision_rows
 from plimsoll_cli.report.frontier import frontier_view
 from plimsoll_cli.report.headline import headline_view
 from plimsoll_cli.report.memory_chart import memory_view
@@ -43,6 +43,7 @@ def report_html(record: RunRecord) -> str:
             if chart
         ],
         "attempts": list(attempt_rows(record)),
+        "revisions": list(revision_rows(record)),
         "facts": list(provenance(record, plan)),
         "chart_box": charts,
         "schedule_box": schedule,

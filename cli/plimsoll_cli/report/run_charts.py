@@ -6,11 +6,13 @@ In: a record. Out: charts. Called by `page`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from plimsoll_cli.output.scales import seconds_text
 from plimsoll_cli.report.charts import Chart, Mark, Plane
 from plimsoll_cli.state.run_record import RunRecord
+from plimsoll_operator.rules.observed_state import RevisionState
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 
@@ -35,9 +37,23 @@ def loss_chart(record: RunRecord) -> Chart | None:
         line=plane.line(points),
         marks=tuple(
             Mark(x=plane.x(x), y=plane.y(y), text=text)
-            for (x, y), text in ((first, ""), (last, f"{last[1]:.4g}"))
+            for (x, y), text in (
+                *((first, ""), (last, f"{last[1]:.4g}")),
+                *revised_points(record, points),
+            )
         ),
     )
+
+
+def revised_points(
+    record: RunRecord, points: Sequence[tuple[float, float]]
+) -> Iterator[tuple[tuple[float, float], str]]:
+    """Yield the points at which the plan was revised, and by which revision."""
+    for one in record.revisions:
+        if one.recorded.state is RevisionState.FOLLOWED:
+            step = one.recorded.num_steps
+            before = [point for point in points if point[0] <= step]
+            yield (before or points)[-1], f"revision {one.recorded.number}"
 
 
 def latest_steps(observations: tuple[Observation, ...]) -> list[tuple[float, float]]:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from plimsoll_cli.state.liveness import Liveness, liveness_of
-from plimsoll_cli.state.run_record import RunRecord
+from plimsoll_cli.state.run_record import AttemptRevision, RunRecord
 from plimsoll_cli.state.state_dir import StateDir, open_existing
 from plimsoll_operator.backends.local.checkpoints import newest_step
 from plimsoll_operator.backends.local.rank_reports import StepResult
+from plimsoll_operator.rules.revising import of_plan
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
@@ -32,6 +33,7 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
     backend = home.backend(plan)
     attempts = await home.store.attempts.of(plan.uid)
     observed: dict[int, tuple[Observation, ...]] = {}
+    revisions: list[AttemptRevision] = []
     losses: dict[int, float] = {}
     for attempt in attempts:
         reports = backend.observer.reports(plan, attempt, backend.processes)
@@ -39,6 +41,10 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
         stored = await home.store.observations.of(plan.uid, attempt.number)
         reported = stored or reports.observations
         observed[attempt.number] = tuple(one for one in reported if one.peaks)
+        revisions += [
+            AttemptRevision(attempt=attempt.number, recorded=one)
+            for one in await home.store.revisions.of(plan.uid, attempt.number)
+        ]
     by = attempts[-1].problem_digest if attempts else ""
     asked, answer = await latest_answer(home.store, plan, by)
     record = RunRecord(
@@ -50,14 +56,17 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
         answer=None if answer is None else answer.answer,
         is_planned_anew=answer is not None and asked is not None and asked.digest != by,
         attempts=attempts,
+        revisions=tuple(revisions),
         observations=(),
         losses=tuple(sorted(losses.items())),
         saved_step=newest_step(backend.checkpoints),
         suspends=plan.spec.suspend,
     )
-    # An attempt by another plan than the shown one has measured nothing about it.
-    of_plan = [observed[one.number] for one in attempts if one.plan == record.plan]
-    latest = next(filter(None, reversed(of_plan)), ())
+    if (shown := record.plan) is None:
+        return record
+    # Reports by another plan than the shown one have measured nothing about it.
+    found = [tuple(of_plan(shown, observed[one.number])) for one in attempts]
+    latest = next(filter(None, reversed(found)), ())
     return replace(record, observations=latest)
 
 

@@ -9,12 +9,21 @@ from dataclasses import dataclass
 
 from plimsoll_cli.state.liveness import Liveness
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.rules.observed_state import Ending
+from plimsoll_operator.rules.observed_state import Ending, RecordedRevision
+from plimsoll_operator.rules.revising import followed_plan
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptRevision:
+    """A revision of the plan of an attempt."""
+
+    attempt: int
+    recorded: RecordedRevision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +43,8 @@ class RunRecord:
     """The answer is newer than every attempt: the next one trains by it."""
     attempts: tuple[StoredAttempt, ...]
     """All of them, the oldest first."""
+    revisions: tuple[AttemptRevision, ...] = ()
+    """Of the plans of all attempts, the oldest first."""
     observations: tuple[Observation, ...]
     """Of the latest attempt by this plan that has any, by rank."""
     losses: tuple[tuple[int, float], ...]
@@ -81,8 +92,11 @@ class RunRecord:
     def plan(self) -> HybridPlan | None:
         """The latest plan: the newest of record, or the answer's where that is newer.
 
-        None if none fits by the latest answer, or if there is no answer.
+        The one of record as it was revised while it ran. None if none fits by the
+        latest answer, or if there is no answer.
         """
         if self.attempts and not self.is_planned_anew:
-            return self.attempts[-1].plan
+            latest = self.attempts[-1]
+            mine = (r.recorded for r in self.revisions if r.attempt == latest.number)
+            return followed_plan(latest.plan, tuple(mine))
         return self.answer.plan if isinstance(self.answer, Solution) else None

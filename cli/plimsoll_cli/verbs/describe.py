@@ -16,10 +16,12 @@ from plimsoll_cli.state.gather import find_record
 from plimsoll_cli.state.liveness import plan_json, state_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import home_option
+from plimsoll_operator.rules.summary import revision_status, revision_text
 from plimsoll_operator.store.plans import StoredPlan
 
 CONDITION_HEADINGS = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
 ATTEMPT_HEADINGS = ("ATTEMPT", "DEVICES", "ENDED", "WHY")
+REVISION_HEADINGS = ("ATTEMPT", "REVISED WHILE IT RAN")
 
 
 @click.command()
@@ -55,6 +57,12 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
             for one in record.attempts
         ]
         print_table(text_table(ATTEMPT_HEADINGS, attempts), less_important=())
+    if record.revisions:
+        rows = [
+            (str(one.attempt), revision_text(revision_status(one.recorded)))
+            for one in record.revisions
+        ]
+        print_table(text_table(REVISION_HEADINGS, rows), less_important=())
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -248,6 +248,14 @@ class RunPolicy(ApiRecord):
     running_seconds: Timeout | None = None
     """How long an attempt may run; then it is stopped, and the plan fails. Unset: any
     time."""
+    replan_online: bool = True
+    """Whether the plan may be revised while it runs: layers move to other stages, or
+    are run in another way, if a stage is slower than planned, a rank holds more than
+    its bound or a device is smaller. GPUs, replicas and the micro-batch stay."""
+    replan_cooldown_seconds: Index = 60
+    """How long a plan stays as it was revised, at least, whatever is observed."""
+    replan_limit: Retries = 20
+    """How many times an attempt is revised at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

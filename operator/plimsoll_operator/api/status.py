@@ -46,6 +46,7 @@ Reason = Annotated[
     ),
 ]
 DecimalAmount = Annotated[Decimal, Range(minimum=0, maximum=10**15)]
+MOST_REVISIONS = 10
 MOST_ALTERNATIVES = 5
 
 
@@ -117,6 +118,9 @@ class PlanStatus(ApiRecord):
 
     digest: Label
     """The digest of the whole plan, which lies in the store."""
+    revision: Count = 1
+    """How many plans of the same GPUs there have been, each in the place of the one
+    before while that ran."""
     product: Label
     """The device that the plan is made for."""
     gpus: Count
@@ -207,6 +211,32 @@ class ObservedStatus(ApiRecord):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RevisionStatus(ApiRecord):
+    """A plan that took the place of the one that ran, or could not."""
+
+    revision: Count
+    """The number of the revision."""
+    state: Label
+    """What the ranks made of the revision: `offered`, `followed` or `refused`."""
+    cause: Label
+    """What was observed: `Pace`, a stage computes more slowly or faster than planned;
+    `Peak`, a rank held more than its bound; `Capacity`, a device is smaller."""
+    moved_layers: Index = 0
+    """How many layers went to another stage, one step to a neighbour each time."""
+    gain_percent: DecimalAmount
+    """By how much a step is expected to be shorter; below 0 where memory asked for
+    it."""
+    step: Index = 0
+    """After which step the ranks followed or refused."""
+    seconds: DecimalAmount | None = None
+    """How long training waited for the layers."""
+    message: Words = ""
+    """Why the ranks refused."""
+    time: Time = ""
+    """When the revision was made."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failures(ApiRecord):
     """How often attempts have failed, by limit.
 
@@ -240,6 +270,8 @@ class Status(ApiRecord):
     """Other plans that fit: fewer GPUs, less memory, more speed or less cost."""
     workload_ref: WorkloadRef | None = None
     observed: ObservedStatus | None = None
+    revisions: Annotated[tuple[RevisionStatus, ...], Entries(most=MOST_REVISIONS)] = ()
+    """The latest revisions of the plan in this attempt, the oldest first."""
     attempt: Index = 0
     """The number of the newest attempt; 0 before the first."""
     failures: Failures = field(default_factory=Failures)

@@ -3,6 +3,7 @@
 commands         the command lines of profiling, replay, rehearsal and training
 protocols        what launches tasks, and where attempts are written down
 planning_state   what a decision is made on, with what carrying it out needs
+revision_effects  what is done to revise a plan that runs
 executor         the only match over actions
 launch_backend   kinds of objects that make pods, written and read
 pods             a file for each such kind

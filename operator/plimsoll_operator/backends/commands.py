@@ -11,7 +11,7 @@ from pathlib import Path
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.rules.profile_request import ProfileRequest
-from plimsoll_planner.pod_names import report_name
+from plimsoll_planner.pod_names import REVISION, report_name
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.task import Command, Task, TaskKind, Variable
 
@@ -99,6 +99,15 @@ def profiler_task(
     )
 
 
+def report_every_s(num_ranks: int) -> float:
+    """Seconds between two reports of a rank without news.
+
+    Revisions come in answer to reports; of many ranks together there are no more than
+    eight in a second.
+    """
+    return min(max(num_ranks / 8, 10.0), 60.0)
+
+
 def train_task(
     attempt: int, plan: HybridPlan, spec: TrainingPlanSpec, where: Where
 ) -> Task:
@@ -111,7 +120,10 @@ def train_task(
         "--meet-timeout-s": spec.run_policy.pending_seconds,
         "--attempt": attempt,
         "--report-file": where.folder / report_name("{rank}"),
+        "--report-every-s": report_every_s(plan.num_gpus),
     }
+    if spec.run_policy.replan_online:
+        given["--revision-file"] = where.folder / REVISION
     if where.checkpoints is not None:
         given["--checkpoint-dir"] = where.checkpoints
         given["--checkpoint-every"] = spec.checkpoint.every_steps

@@ -24,15 +24,17 @@ from plimsoll_operator.backends.commands import (
 )
 from plimsoll_operator.backends.planning_state import PlanningState
 from plimsoll_operator.backends.protocols import AttemptRecords, Backend, TaskRequest
+from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
 from plimsoll_operator.rules.question import limits_of
+from plimsoll_operator.rules.revising import followed_plan
 from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.learning import Lesson, learn, learn_rehearsal, peak_of
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
@@ -56,6 +58,7 @@ class Executor:
     records: AttemptRecords
     search: Callable[[StoredQuestion], Awaitable[None]]
     """Answers a question, or begins to."""
+    revisions: RevisionEffects
     clock: Callable[[], float]
     """Seconds since 1970."""
 
@@ -95,6 +98,8 @@ class Executor:
                 await self.records.begin(action, self.clock())
             case actions.RecordEnding():
                 await self._record_ending(action)
+            case actions.RevisionAction():
+                await self.revisions.apply(action, self.state)
             case actions.WakeAt():
                 pass  # whoever runs the loop waits
 
@@ -202,12 +207,17 @@ class Executor:
     async def _record_ending(self, action: actions.RecordEnding) -> None:
         """Keep what the ranks observed, learn from it, then write down the end."""
         uid, attempt = self.plan_uid, self._attempt(action.attempt)
-        plan = await self.records.plan(attempt)
+        of_record = await self.records.plan(attempt)
+        revisions = await self.store.revisions.of(uid, attempt.number)
+        plans = [of_record, *(one.revision.plan for one in revisions)]
+        by_digest = {digest_of(each): each for each in plans}
+        plan = followed_plan(of_record, revisions)
         reports = await self.backend.reports(attempt.number)
         full, ended_s = reports.full_device, self._later_than_all(self.clock())
         for one in reports.observations:
-            if one.peaks:
-                peak, micro_batch = peak_of(plan, one.rank), plan.micro_batch
+            if one.peaks and one.plan_digest in by_digest:
+                peak = peak_of(by_digest[one.plan_digest], one.rank)
+                micro_batch = plan.micro_batch
                 await self.store.observations.save(uid, one, peak, micro_batch, ended_s)
         observed = await self.store.observations.of(uid, attempt.number)
         lesson = Lesson(

@@ -8,8 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from plimsoll_operator.rules.observed_state import ObservedProfile, ObservedState
+from plimsoll_operator.rules.observed_state import (
+    ObservedProfile,
+    ObservedState,
+    RunningPlan,
+)
 from plimsoll_operator.rules.profile_request import ProfileRequest
+from plimsoll_operator.rules.revising import of_plan
+from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import StoredQuestion
@@ -46,6 +52,16 @@ def observed_profile(
 
 
 S = TypeVar("S", bound=PlanningState)
+
+
+def with_running(state: S, running: RunningPlan) -> S:
+    """The state with the plan that the latest attempt runs by, and what is seen of it.
+
+    Reports by another revision are of other layers.
+    """
+    observed = observed_status(running.plan, of_plan(running.plan, running.reports))
+    fault = step_fault(running.plan, observed)
+    return replace(state, running=running, observed=observed, step_fault=fault)
 
 
 async def with_answer(

@@ -50,6 +50,7 @@ from plimsoll_operator.rules.observed_state import ObservedTask, TaskKind
 from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.revision import Revision
 
 WITH_INPUTS = (TaskKind.REPLAY, TaskKind.REHEARSAL)
 """Kinds of tasks with a ConfigMap of their name."""
@@ -101,6 +102,9 @@ class PodBackend:
         await self.objects.delete(
             self.launch.makes, self.plan.owner, name, foreground=True
         )
+
+    async def offer(self, attempt: int, revision: Revision) -> None:
+        """Do nothing: pods are given it in the answer to their next report."""
 
     async def clear(self, task: ObservedTask) -> None:
         """Remove a task, and what was put beside its pods."""

@@ -24,6 +24,7 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.task import FullDevice, Task
 
 
@@ -67,6 +68,9 @@ class Backend(Protocol):
 
     async def stop(self, attempt: int) -> None:
         """Ask the ranks of an attempt to save and leave."""
+
+    async def offer(self, attempt: int, revision: Revision) -> None:
+        """Let the ranks of an attempt have a revision of their plan."""
 
     async def clear(self, task: ObservedTask) -> None:
         """End a task and remove it."""

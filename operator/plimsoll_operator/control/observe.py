@@ -18,6 +18,7 @@ from plimsoll_operator.backends.planning_state import (
     PlanningState,
     observed_profile,
     with_answer,
+    with_running,
 )
 from plimsoll_operator.backends.pods import BACKENDS
 from plimsoll_operator.backends.workloads import WorkloadObserver
@@ -31,17 +32,15 @@ from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.rules.decide import is_closed, was_dry
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import profile_request_of
-from plimsoll_operator.rules.question import require_sound
-from plimsoll_operator.rules.summary import (
-    observed_peak_bytes,
-    observed_status,
-    predicted_peaks,
-    step_fault,
-)
+from plimsoll_operator.rules.question import limits_of, require_sound
+from plimsoll_operator.rules.revising import of_plan
+from plimsoll_operator.rules.summary import observed_peak_bytes, predicted_peaks
+from plimsoll_operator.solving.revise_cache import ReviseCache
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.telemetry.plan_metrics import RankPeak
 from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 
@@ -77,6 +76,7 @@ class PlanObserver:
         self._admission = admission
         self.workloads = WorkloadObserver(api, store, machines)
         self.solve_cache = SolveCache(store)
+        self.revise_cache = ReviseCache(store)
         self.plans_of_record = PlansOfRecord(api)
         self.name_conflicts = NameConflicts(api)
 
@@ -154,14 +154,17 @@ class PlanObserver:
         of_record = await self.plans_of_record.find(plan.owner, latest)
         if of_record is None:
             return state
-        reported = await self.store.observations.of(plan.owner.uid, latest.number)
-        observed = observed_status(of_record, reported)
-        return replace(
-            state,
-            observed=observed,
-            step_fault=step_fault(of_record, observed),
-            ranks=rank_peaks(of_record, reported),
+        uid, spec = plan.owner.uid, plan.spec
+        reported = await self.store.observations.of(uid, latest.number)
+        running = await self.revise_cache.running(
+            *(uid, latest.number, of_record),
+            limits_of(spec) if spec else Limits(max_gpus=of_record.num_gpus),
+            reported,
+            spec.training.steps if spec else 0,
         )
+        state = with_running(state, running)
+        mine = of_plan(running.plan, reported)
+        return replace(state, ranks=rank_peaks(running.plan, mine))
 
     async def _with_preparation(
         self, plan: PlanObject, state: ClusterState

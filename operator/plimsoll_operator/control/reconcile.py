@@ -15,6 +15,7 @@ from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.pod_backend import PodBackend
 from plimsoll_operator.backends.pods import backend_for
+from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.control.observe import ClusterState, PlanObserver
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
@@ -32,8 +33,10 @@ from plimsoll_operator.rules.observed_state import (
     ObservedTask,
     TaskState,
 )
+from plimsoll_operator.solving.revise_cache import ReviseQuestion
 from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_planner.records.problem import Problem
 
 SOONEST_S, LATEST_S = 2.0, 30.0
 """Between looks at pods that wait: nothing reports when they go on."""
@@ -108,6 +111,21 @@ class Reconciler:
             key = owner.namespace, owner.name
             self.solver.start(key, observer.solve_cache, asked)
 
+        async def revise(asked: ReviseQuestion, problem: Problem) -> None:
+            cache = observer.revise_cache
+            key = owner.namespace, owner.name
+            self.solver.revise(key, owner.uid, cache, asked, problem)
+
+        backend = PodBackend(
+            launch=backend_for(spec),
+            plan=plan,
+            objects=objects,
+            workloads=observer.workloads,
+            machines=observer.machines,
+            name_conflicts=observer.name_conflicts,
+            release=self.release,
+            clock=self.clock,
+        )
         return Executor(
             plan_uid=owner.uid,
             generation=plan.generation,
@@ -116,16 +134,7 @@ class Reconciler:
             state=state,
             store=observer.store,
             solve_cache=observer.solve_cache,
-            backend=PodBackend(
-                launch=backend_for(spec),
-                plan=plan,
-                objects=objects,
-                workloads=observer.workloads,
-                machines=observer.machines,
-                name_conflicts=observer.name_conflicts,
-                release=self.release,
-                clock=self.clock,
-            ),
+            backend=backend,
             records=MapRecords(
                 owner=owner,
                 objects=objects,
@@ -133,6 +142,14 @@ class Reconciler:
                 name_conflicts=observer.name_conflicts,
             ),
             search=search,
+            revisions=RevisionEffects(
+                plan_uid=owner.uid,
+                store=observer.store,
+                backend=backend,
+                cache=observer.revise_cache,
+                revise=revise,
+                clock=self.clock,
+            ),
             clock=self.clock,
         )
 

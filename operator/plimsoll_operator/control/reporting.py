@@ -14,10 +14,12 @@ from typing import Final
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.events import EventWriter, meaning_of, turns
+from plimsoll_operator.objects.events import EventWriter, meaning_of, revised, turns
 from plimsoll_operator.objects.manifests import Owner
 from plimsoll_operator.objects.plans import PlanObject
-from plimsoll_operator.rules.actions import Action, RecordEnding
+from plimsoll_operator.rules.actions import Action, RecordEnding, SettleRevision
+from plimsoll_operator.rules.observed_state import RevisionState
+from plimsoll_operator.rules.summary import revision_text
 from plimsoll_operator.telemetry.logs import about
 from plimsoll_operator.telemetry.metrics import Metrics, Stage
 from plimsoll_operator.telemetry.plan_metrics import RankPeak
@@ -59,6 +61,8 @@ class PassReporter:
                     condition.reason,
                     text,
                 )
+            for one in revised(before, after):
+                logger.info("%s", revision_text(one))
         for condition in after.conditions:
             if condition.status is Truth.TRUE and not before.holds(condition.type):
                 self._came_true(condition, after)
@@ -71,6 +75,11 @@ class PassReporter:
         """Report what was written down."""
         if any(isinstance(action, RecordEnding) for action in actions):
             self.metrics.attempt_ended(ranks)
+        for action in actions:
+            if isinstance(action, SettleRevision):
+                settled = action.settled
+                is_followed = settled.state is RevisionState.FOLLOWED
+                self.metrics.revision_settled(settled.moved_s if is_followed else None)
 
     def _came_true(self, condition: Condition, after: Status) -> None:
         """Report a condition that holds now and did not, and the stage that it ends."""

@@ -8,6 +8,7 @@ is the table of contents; docs/decisions/0015-cluster.md has the reasons.
     identity            whose pod reports: token, pod, Job, TrainingPlan
     bodies              bytes off the wire, never more than there is room for
     recorded_attempts   what an attempt was planned to be, and whether it is over
+    offered_revisions   plans in the place of the one that runs
     reports             what may be reported, by whom, about what
     server              the routes, and what goes into the store
 """

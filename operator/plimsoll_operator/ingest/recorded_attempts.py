@@ -23,7 +23,7 @@ from plimsoll_operator.objects.record_maps import ENDING, unpacked_plan
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
-from plimsoll_planner.records.plan import PhasePeak
+from plimsoll_planner.records.plan import HybridPlan, PhasePeak
 
 PLAN_KNOWN_S, ENDING_KNOWN_S = 600.0, 2.0
 """A plan of record never changes. An end counts at once, but for a burst of ranks."""
@@ -117,7 +117,11 @@ def recorded_in(found: Object) -> Recorded:
     Raises:
         InvalidInputError: it holds no plan.
     """
-    plan = unpacked_plan(found)
+    return values_of(unpacked_plan(found))
+
+
+def values_of(plan: HybridPlan) -> Recorded:
+    """Values that a proper report on a plan matches."""
     peaks: list[PhasePeak | None] = [None] * plan.num_gpus
     for stage in plan.stages:
         peak = stage.peak()

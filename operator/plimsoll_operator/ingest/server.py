@@ -32,6 +32,7 @@ from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
+from plimsoll_operator.ingest.offered_revisions import OfferedRevisions
 from plimsoll_operator.ingest.recorded_attempts import RecordedAttempts
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.objects.bounded import bounded_document
@@ -39,7 +40,7 @@ from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.document import Document, digest_of
+from plimsoll_planner.records.document import Document, digest_of, to_text
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.rehearsal import Rehearsal
@@ -124,6 +125,7 @@ class Ingest:
             api, now=self._clocks.now, clock=self._clocks.steady
         )
         self._attempts = RecordedAttempts(api, clock=self._clocks.steady)
+        self._revisions = OfferedRevisions(store)
         self._store, self._shares = store, shares
         self._notify = notify
         self._counted = counted
@@ -150,7 +152,7 @@ class Ingest:
         reporter: Reporter | None = None
         try:
             reporter = await self._reporter(request)
-            answer = web.Response(status=await self._take(request, route, reporter))
+            answer = await self._take(request, route, reporter)
         except (OperatorError, InvalidInputError) as error:
             answer = answer_to(error)
             self._log(route, reporter, answer.status, str(error))
@@ -176,8 +178,8 @@ class Ingest:
 
     async def _take(
         self, request: web.Request, route: Route, reporter: Reporter
-    ) -> HTTPStatus:
-        """Read, judge and keep a report.
+    ) -> web.Response:
+        """Read, judge and keep a report; the answer may have a revision of the plan.
 
         Raises:
             RefusedReportError, InvalidInputError: it is not taken.
@@ -195,7 +197,11 @@ class Ingest:
                 status = await self._keep(reporter, document)
         if status is HTTPStatus.NO_CONTENT:
             self._notify((reporter.namespace, reporter.plan_name))
-        return status
+        if isinstance(document, Observation):
+            revision = await self._revisions.offered_to(reporter, document)
+            if revision is not None:
+                return web.json_response(text=to_text(revision))
+        return web.Response(status=status)
 
     async def _keep(self, reporter: Reporter, document: Document) -> HTTPStatus:
         """Judge what a document says, and keep it."""
@@ -265,7 +271,9 @@ class Ingest:
         self, reporter: Reporter, observation: Observation
     ) -> HTTPStatus:
         """Keep what a rank used; before its first step that is nothing."""
-        recorded = await self._attempts.plan(reporter)
+        of_record = await self._attempts.plan(reporter)
+        digest = observation.plan_digest
+        recorded = await self._revisions.recorded(reporter, of_record, digest)
         reports.check_observation(observation, reporter, recorded)
         await self._attempts.require_open(reporter)
         predicted = recorded.peaks[observation.rank]

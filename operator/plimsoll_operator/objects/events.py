@@ -1,8 +1,8 @@
 """Events: what `kubectl describe` shows of how a plan came to where it stands.
 
 In: the status before and after a pass. Out: an Event for each condition that has become
-True or False, and for each turn of the summary. They are written beside the passes, and
-are lost where the API server is busy: nothing depends on them.
+True or False, for each turn of the summary and of a revision. They are written beside
+the passes, and are lost where the API server is busy: nothing depends on them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,20 @@ from collections.abc import Iterator
 from typing import Final
 
 from plimsoll_operator.api.reasons import REASONS
-from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.api.status import (
+    Condition,
+    ConditionType,
+    RevisionStatus,
+    Status,
+    Truth,
+)
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import EVENTS, Api, Object
 from plimsoll_operator.kube.times import stamp_of, utc_now
 from plimsoll_operator.names import API_VERSION, GROUP, KIND
 from plimsoll_operator.objects.manifests import Owner
+from plimsoll_operator.rules.observed_state import RevisionState
+from plimsoll_operator.rules.summary import revision_text
 
 logger = logging.getLogger(__name__)
 MOST_WAITING: Final = 1000
@@ -40,9 +48,16 @@ class EventWriter:
 
     def emit(self, owner: Owner, before: Status, after: Status) -> None:
         """Hand over what has changed; returns at once."""
-        for condition in turns(before, after):
+        made = [
+            event_of(owner, condition, self._instance)
+            for condition in turns(before, after)
+        ]
+        made += [
+            revision_event(owner, one, self._instance) for one in revised(before, after)
+        ]
+        for event in made:
             if not self._waiting.full():
-                self._waiting.put_nowait(event_of(owner, condition, self._instance))
+                self._waiting.put_nowait(event)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -71,6 +86,14 @@ def turns(before: Status, after: Status) -> Iterator[Condition]:
             yield condition
 
 
+def revised(before: Status, after: Status) -> Iterator[RevisionStatus]:
+    """Yield revisions that are new, or that ranks have answered."""
+    known = {(one.revision, one.state, one.time) for one in before.revisions}
+    for one in after.revisions:
+        if (one.revision, one.state, one.time) not in known:
+            yield one
+
+
 def meaning_of(condition: Condition) -> str:
     """Meaning of a condition's reason, for a condition without a message."""
     for meanings in (REASONS.get(condition.type, {}), *REASONS.values()):
@@ -86,6 +109,29 @@ def event_of(owner: Owner, condition: Condition, instance: str) -> Object:
         condition.status is Truth.FALSE and condition.type is not ConditionType.LAUNCHED
     )
     is_bad = has_failed or condition.reason in BAD
+    note = condition.message or meaning_of(condition)
+    of = condition.type.value, condition.reason
+    return made_event(owner, instance, *of, note, is_bad=is_bad)
+
+
+def revision_event(owner: Owner, one: RevisionStatus, instance: str) -> Object:
+    """The Event of a revision: `RevisionOffered`, and what ranks made of it."""
+    is_bad = one.state == RevisionState.REFUSED
+    reason = f"Revision{one.state.capitalize()}"
+    note = revision_text(one)
+    return made_event(owner, instance, "Revised", reason, note, is_bad=is_bad)
+
+
+def made_event(
+    owner: Owner,
+    instance: str,
+    action: str,
+    reason: str,
+    note: str,
+    *,
+    is_bad: bool,
+) -> Object:
+    """An Event about a plan."""
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -93,9 +139,9 @@ def event_of(owner: Owner, condition: Condition, instance: str) -> Object:
         "eventTime": stamp_of(utc_now()),
         "reportingController": GROUP,
         "reportingInstance": instance,
-        "action": condition.type.value,
-        "reason": condition.reason,
-        "note": (condition.message or meaning_of(condition))[:LONGEST_NOTE],
+        "action": action,
+        "reason": reason,
+        "note": note[:LONGEST_NOTE],
         "type": "Warning" if is_bad else "Normal",
         "regarding": {
             "apiVersion": API_VERSION,

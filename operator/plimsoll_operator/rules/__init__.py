@@ -13,6 +13,7 @@ All of it is pure: no process, no table, no request, and the time is an argument
     task_steps        the step of a condition that a task brings about
     rehearsing        the fullest rank of a plan, alone on a device
     preparing         the steps before an attempt
+    revising          the plan of an open attempt, revised while it runs
     attempting        the steps of attempts
     summary           an answer of the search in the words of a status
     decide            all steps in order: actions, and a status

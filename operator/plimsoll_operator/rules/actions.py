@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.rules.observed_state import Ending, ObservedTask
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    RecordedRevision,
+)
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.revision import Revision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +100,39 @@ class RecordEnding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RevisionAction:
+    """Base of the actions on revisions of a plan that runs."""
+
+
+class Revise(RevisionAction):
+    """Search for a plan in the place of the one that runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordRevision(RevisionAction):
+    """Write down a revision; if one of its number is there already, that one counts."""
+
+    attempt: int
+    revision: Revision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfferRevision(RevisionAction):
+    """Let the ranks have a revision that is written down."""
+
+    attempt: int
+    revision: Revision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettleRevision(RevisionAction):
+    """Write down what the ranks made of a revision."""
+
+    attempt: int
+    settled: RecordedRevision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Clear:
     """Remove a task whose result is written down."""
 
@@ -118,6 +156,7 @@ Action = (
     | StartTraining
     | StopTraining
     | RecordEnding
+    | RevisionAction
     | Clear
     | WakeAt
 )

@@ -22,13 +22,16 @@ from plimsoll_operator.rules.actions import (
 from plimsoll_operator.rules.failures import given_up, next_start_s
 from plimsoll_operator.rules.observed_state import (
     Ending,
+    ObservedAnswer,
     ObservedTask,
     TaskKind,
     TaskState,
 )
+from plimsoll_operator.rules.revising import revising
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
-from plimsoll_planner.records.solution import Infeasible
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.solution import Infeasible, Solution
 
 
 def ended_before(given: StepInput) -> StepResult:
@@ -61,11 +64,25 @@ def next_attempt(given: StepInput) -> StepResult:
         return StepResult(FALSE, WAITING)
     record = RecordPlan(
         attempt=given.latest.number + 1 if given.latest is not None else 1,
-        plan=found.answer.plan,
+        plan=plan_to_go_on_with(given, found),
         problem_digest=found.problem_digest,
         asked_digest=asked_digest_of(given.spec),
     )
     return StepResult(FALSE, "Starting", actions=(record,))
+
+
+def plan_to_go_on_with(given: StepInput, found: ObservedAnswer) -> HybridPlan:
+    """The plan of the next attempt: as the latest was revised, if the question stays.
+
+    An attempt that has taught something asks another question.
+    """
+    assert isinstance(found.answer, Solution)  # noqa: S101 - see `next_attempt`
+    latest, running = given.latest, given.state.running
+    if latest is None or running is None:
+        return found.answer.plan
+    is_revised = running.plan.revision > 1
+    is_same = latest.problem_digest == found.problem_digest
+    return running.plan if is_revised and is_same else found.answer.plan
 
 
 def launched(given: StepInput) -> StepResult:
@@ -147,7 +164,8 @@ def succeeded(given: StepInput) -> StepResult:
         if reason := task.stopping or asked:
             return StepResult(UNKNOWN, reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=task.started_s + limit_s + 1),)
-        return StepResult(UNKNOWN, "Running", given.state.step_fault, actions=wake)
+        actions = (*wake, *revising(given))
+        return StepResult(UNKNOWN, "Running", given.state.step_fault, actions=actions)
     was_late = is_late and task.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
     ending = Ending.TIMED_OUT if was_late else task.ending
     record = RecordEnding(attempt=attempt.number, task=task, ending=ending)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import (
     FALSE,
+    MOST_REVISIONS,
     TRUE,
     UNKNOWN,
     Condition,
@@ -40,14 +40,18 @@ from plimsoll_operator.rules.attempting import (
 from plimsoll_operator.rules.failures import failures_of
 from plimsoll_operator.rules.observed_state import ObservedState, TaskKind
 from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
+from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.rules.step_result import StepInput, StepResult
 from plimsoll_operator.rules.summary import (
     alternatives_of,
     certificate_status,
     plan_status,
     profile_status,
+    revision_status,
+    time_text,
 )
 from plimsoll_planner.errors import one_line
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Solution
 
 
@@ -110,7 +114,7 @@ def decide(
             break
     unset = [kind for kind in ConditionType if updated.condition(kind) is None]
     updated = waiting(updated, (*behind, *unset), generation, now)
-    updated = with_workload(with_answer(updated, state), state)
+    updated = with_workload(with_answer(updated, state, spec), state)
     if updated.is_over:
         updated = replace(updated, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
@@ -156,11 +160,6 @@ def unreadable(
     return Decision(actions=(), status=waiting(updated, others, generation, now))
 
 
-def time_text(at_s: float) -> str:
-    """A time as a status has it."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 Step = Callable[[StepInput], StepResult]
 
 
@@ -181,10 +180,11 @@ def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
     ]
 
 
-def with_answer(status: Status, state: ObservedState) -> Status:
+def with_answer(status: Status, state: ObservedState, spec: TrainingPlanSpec) -> Status:
     """The status with the plan that is trained by, or will be."""
     status = replace(status, profile=profile_status(state) or status.profile)
     found = state.answer.answer if state.answer is not None else None
+    running = state.running
     if isinstance(found, Solution):
         status = replace(
             status,
@@ -192,11 +192,17 @@ def with_answer(status: Status, state: ObservedState) -> Status:
             certificate=certificate_status(found),
             alternatives=alternatives_of(found),
         )
+    elif running is not None:
+        status = replace(status, plan=plan_status(running.plan, limits_of(spec)))
     planned = status.plan.digest if status.plan is not None else ""
-    is_of_plan = state.attempts and state.attempts[-1].plan_digest == planned
+    digests = [one.plan_digest for one in state.attempts[-1:]]
+    if running is not None:
+        digests = [digest_of(running.plan)]
+        latest = running.revisions[-MOST_REVISIONS:]
+        status = replace(status, revisions=tuple(map(revision_status, latest)))
     # What was reported before stands while the store, which holds it, cannot be asked.
     observed = state.observed or (status.observed if state.store_fault else None)
-    return replace(status, observed=observed if is_of_plan else None)
+    return replace(status, observed=observed if planned in digests else None)
 
 
 def with_workload(status: Status, state: ObservedState) -> Status:

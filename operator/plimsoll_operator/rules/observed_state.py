@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_operator.api.status import ObservedStatus
-from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.task import TaskKind as TaskKind
+from plimsoll_planner.revising.observed import ObservedStages
+from plimsoll_planner.revising.revise import Stays
 
 
 class TaskState(StrEnum):
@@ -112,6 +116,61 @@ class Attempt:
     phase: Phase | None = None
 
 
+class RevisionState(StrEnum):
+    """State of a revision of a plan that runs."""
+
+    OFFERED = "offered"
+    """Its ranks have not answered."""
+    FOLLOWED = "followed"
+    """All ranks run by it."""
+    REFUSED = "refused"
+    """They cannot; the plan before stays."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedRevision:
+    """A plan in the place of the one that runs, and what became of it."""
+
+    revision: Revision
+    made_s: float
+    """Seconds since 1970."""
+    state: RevisionState = RevisionState.OFFERED
+    settled_s: float = 0.0
+    """Time at which the ranks had answered; since 1970."""
+    num_steps: int = 0
+    """Steps that were finished then."""
+    moved_bytes: int = 0
+    """Sent by all ranks."""
+    moved_s: float = 0.0
+    """Seconds for which training waited."""
+    message: str = ""
+    """Why it was refused."""
+
+    @property
+    def number(self) -> int:
+        """Of the revision."""
+        return self.revision.plan.revision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunningPlan:
+    """The plan that the open attempt runs by, as its ranks report it."""
+
+    plan: HybridPlan
+    """Of the newest revision that all ranks follow."""
+    revisions: tuple[RecordedRevision, ...] = ()
+    """Of the attempt, the oldest first."""
+    reports: tuple[Observation, ...] = ()
+    """The latest of each rank."""
+    stages: ObservedStages | None = None
+    """As they are observed; None: the attempt has ended."""
+    steps_left: int = 0
+    again_s: float = 0.0
+    """Time from which on the search may be asked again; since 1970."""
+    answer: Revision | Stays | None = None
+    """To the question of now; None: it was not asked."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedProfile:
     """The profile in the store that answers the plan's request key."""
@@ -180,6 +239,8 @@ class ObservedState:
     attempts: tuple[Attempt, ...] = ()
     """All of them, the oldest first."""
     tasks: tuple[ObservedTask, ...] = ()
+    running: RunningPlan | None = None
+    """By which the latest attempt runs or ran; None: not known, or there is none."""
     observed: ObservedStatus | None = None
     """Memory and time that the ranks of the latest attempt have used so far."""
     step_fault: str = ""

@@ -7,6 +7,7 @@ In: a `Solution`. Out: the parts of a `Status` that people look at first. Called
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from decimal import Decimal
 from statistics import median
 
@@ -16,8 +17,14 @@ from plimsoll_operator.api.status import (
     ObservedStatus,
     PlanStatus,
     ProfileStatus,
+    RevisionStatus,
 )
-from plimsoll_operator.rules.observed_state import ObservedRehearsal, ObservedState
+from plimsoll_operator.rules.observed_state import (
+    ObservedRehearsal,
+    ObservedState,
+    RecordedRevision,
+    RevisionState,
+)
 from plimsoll_planner.records.certificate import Certificate, CountVerdict
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import ByteInterval
@@ -158,6 +165,11 @@ def predicted_peaks(plan: HybridPlan) -> dict[int, int]:
     }
 
 
+def time_text(at_s: float) -> str:
+    """A time as a status has it."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def rounded(value: float) -> Decimal:
     """Number with four significant digits, as in a status."""
     return Decimal(f"{value:.4g}")
@@ -176,6 +188,7 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
     offer = plan.offers[0]
     return PlanStatus(
         digest=digest_of(plan),
+        revision=plan.revision,
         product=offer.device_product,
         gpus=plan.num_gpus,
         nodes=plan.num_nodes,
@@ -194,6 +207,39 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
         hourly_cost=plan.price_per_hour,
         currency=plan.currency or "",
     )
+
+
+def revision_status(recorded: RecordedRevision) -> RevisionStatus:
+    """A revision in short."""
+    revision = recorded.revision
+    gain = 1 - revision.step_after_s / revision.step_before_s
+    is_settled = recorded.settled_s > 0
+    return RevisionStatus(
+        revision=recorded.number,
+        state=recorded.state,
+        cause=revision.cause,
+        moved_layers=len(revision.moves),
+        gain_percent=rounded(100 * gain),
+        step=recorded.num_steps,
+        seconds=rounded(recorded.moved_s) if is_settled else None,
+        message=recorded.message[:1024],
+        time=time_text(recorded.made_s),
+    )
+
+
+def revision_text(one: RevisionStatus) -> str:
+    """A revision in one line."""
+    number = f"revision {one.revision} ({one.cause})"
+    if one.state == RevisionState.REFUSED:
+        return f"{number} refused after step {one.step}: {one.message}"
+    count, gain = one.moved_layers, float(one.gain_percent)
+    layers = f"{count} layer{'s' * (count > 1)} moved" if count else "no layer moved"
+    change = f"{abs(gain):.3g} % {'shorter' if gain >= 0 else 'longer'}"
+    expected = f"a step is expected to be {change}"
+    if one.state == RevisionState.OFFERED:
+        return f"{number} offered: {expected}"
+    waited = "" if one.seconds is None else f" in {float(one.seconds):.3g} s"
+    return f"{number} followed after step {one.step}: {layers}{waited}, {expected}"
 
 
 def alternatives_of(answer: Solution) -> tuple[PlanStatus, ...]:

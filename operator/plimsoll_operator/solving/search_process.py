@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 
+T = TypeVar("T")
 MOST_SEARCHES: Final = 100
 """After which a process is replaced, so that what a search leaves behind is let go."""
 MOST_BYTES: Final = 5 * 2**29
@@ -35,7 +37,11 @@ class SearchProcess:
     async def search(
         self, problem: Problem, known: Mapping[str, Replay]
     ) -> StoredAnswer:
-        """Search; whoever does not wait for the end ends the process.
+        """Search, with the replays that are known; see `run`."""
+        return await self.run(partial(search_once, problem, known))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Compute; whoever does not wait for the end ends the process.
 
         Raises:
             MemoryError: the search takes more than it may.
@@ -51,7 +57,7 @@ class SearchProcess:
             )
         events = asyncio.get_running_loop()
         try:
-            return await events.run_in_executor(self._pool, search_once, problem, known)
+            return await events.run_in_executor(self._pool, work)
         except (asyncio.CancelledError, BrokenProcessPool, MemoryError):
             self.end()
             raise

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.solving.revise_cache import ReviseCache, ReviseQuestion
 from plimsoll_operator.solving.search_process import SearchProcess
 from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.revising.revise import Stays
 
 logger = logging.getLogger(__name__)
 SEARCH_S: Final = 600.0
@@ -82,6 +86,45 @@ class Solver:
         task = asyncio.create_task(self._answer(key, solve_cache, asked))
         self._running[key] = asked.digest, task
         task.add_done_callback(lambda _: self._forget(key, task))
+
+    def revise(
+        self,
+        key: PlanKey,
+        plan_uid: str,
+        cache: ReviseCache,
+        asked: ReviseQuestion,
+        problem: Problem,
+    ) -> None:
+        """Begin to look for a revision of a plan that runs; it has asked for no other.
+
+        What was searched for it before is left.
+        """
+        self.leave(key)
+        task = asyncio.create_task(self._revise(key, plan_uid, cache, asked, problem))
+        self._running[key] = "", task
+        task.add_done_callback(lambda _: self._forget(key, task))
+
+    async def _revise(
+        self,
+        key: PlanKey,
+        plan_uid: str,
+        cache: ReviseCache,
+        asked: ReviseQuestion,
+        problem: Problem,
+    ) -> None:
+        """Look for a revision; one that is not found in time is none."""
+        process = await self._free.get()
+        try:
+            async with asyncio.timeout(self._search_s):
+                answer = await process.run(partial(asked.answer, problem))
+        except Exception as error:  # noqa: BLE001 - the plan runs on as it is
+            text = f"{type(error).__name__}: {error}"
+            logger.warning("a search for a revision came to nothing: %s", text)
+            answer = Stays(reason=f"the search came to nothing: {text}")
+        finally:
+            self._free.put_nowait(process)
+        cache.answered(plan_uid, asked, answer, time.time())
+        self._done(key)
 
     def leave(self, key: PlanKey) -> None:
         """End what is searched for a plan: nobody asks for it any more."""

@@ -8,7 +8,8 @@ migrate                brings the tables to a revision
 database               transactions, and the base of all repositories
 documents              records out of columns
 profiles, replays      one repository a table, and so on:
-rehearsals, questions, answers, plans, attempts, observations, shortages, pod_ends
+rehearsals, questions, answers, plans, attempts, revisions, observations, shortages,
+pod_ends
 calibrations           overheads, fitted to observations and shortages
 store                  all repositories; `open_store`
 learning               what attempts and rehearsals teach

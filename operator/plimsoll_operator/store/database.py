@@ -29,7 +29,7 @@ from plimsoll_operator.store.system import WRITING, DatabaseSystem
 T = TypeVar("T")
 Row = TypeVar("Row", bound=Base)
 Used = TypeVar("Used", bound=UsedRow)
-NEWEST_REVISION = "0004"
+NEWEST_REVISION = "0005"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
 DAY_S = 86_400.0
 """By which the stored time of last use may be too early, so that reads seldom write."""

@@ -15,7 +15,8 @@ from plimsoll_planner.records.plan import Phase, PhasePeak
 
 COLUMNS = (
     *("attempt", "rank", "plan_digest", "revision", "device_kind"),
-    *("num_communicators", "num_steps", "step_s"),
+    *("num_communicators", "num_steps", "step_s", "passes_s", "capacity_bytes"),
+    *("moved_bytes", "moved_s", "refused_revision", "refusal"),
 )
 """Fields of an observation that a row has as they are."""
 
@@ -33,8 +34,9 @@ class Observations(Repository):
     ) -> None:
         """Keep a report in place of earlier ones of the rank; `now_s` is since 1970.
 
-        One that has finished fewer steps than the stored one is earlier, and nothing is
-        done. `predicted` is the largest peak of the rank's stage in the plan of record.
+        One that has finished fewer steps than the stored one, or is of an earlier
+        revision, is earlier, and nothing is done. `predicted` is the largest peak of
+        the rank's stage in the plan that it runs by.
         """
         # A rank has one report, in whatever scope it was kept before.
         mine = (
@@ -45,9 +47,10 @@ class Observations(Repository):
         row = row_of(plan_uid, observation, predicted)
         row.scope, row.micro_batch, row.reported_s = self._scope, micro_batch, now_s
         async with self._database.write() as session:
-            before = await session.scalar(select(ObservationRow.num_steps).where(*mine))
+            known = select(ObservationRow.revision, ObservationRow.num_steps)
+            before = (await session.execute(known.where(*mine))).one_or_none()
             if before is not None:
-                if before > observation.num_steps:
+                if tuple(before) > (observation.revision, observation.num_steps):
                     return
                 await session.execute(delete(ObservationRow).where(*mine))
             session.add(row)
@@ -106,6 +109,12 @@ def observation_of(row: ObservationRow) -> Observation:
         num_communicators=row.num_communicators,
         num_steps=row.num_steps,
         step_s=tuple(row.step_s),
+        passes_s=tuple(row.passes_s),
+        capacity_bytes=row.capacity_bytes,
+        moved_bytes=row.moved_bytes,
+        moved_s=row.moved_s,
+        refused_revision=row.refused_revision,
+        refusal=row.refusal,
         peaks=tuple(
             ObservedPeak(
                 phase=Phase(peak.phase),

@@ -66,6 +66,12 @@ class Questions(Repository):
         wanted = mine.order_by(QuestionRow.number.desc())
         return tuple([await question_of(row) for row in await self._all(wanted)])
 
+    async def problem(self, plan_uid: str, digest: str) -> Problem | None:
+        """The problem of a digest that was asked for a plan; None: none was."""
+        mine = select(QuestionRow).filter_by(plan_uid=plan_uid, problem_digest=digest)
+        found = await self._all(mine.limit(1))
+        return (await question_of(found[0])).problem if found else None
+
     async def put(self, occasion: Occasion, problem: Problem) -> StoredQuestion:
         """Put a question; whoever decides has found that there is none yet."""
         mine = QuestionRow.plan_uid == occasion.plan_uid

@@ -170,6 +170,26 @@ class AttemptRow(Base):
     document: Mapped[Document]
 
 
+class RevisionRow(Base):
+    """A plan in the place of the one that runs, and what became of it."""
+
+    __tablename__ = "plan_revision"
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    plan_digest: Mapped[Digest]
+    made_s: Mapped[float]
+    state: Mapped[ShortText]
+    settled_s: Mapped[float]
+    """Time at which that state was written down; 0 until the ranks have answered."""
+    num_steps: Mapped[int]
+    moved_bytes: Mapped[int]
+    moved_s: Mapped[float]
+    message: Mapped[str] = mapped_column(Text)
+    document: Mapped[Document]
+
+
 class PlanRow(Base):
     """A TrainingPlan of this machine."""
 
@@ -209,6 +229,12 @@ class ObservationRow(OverheadKeyColumns, Base):
     num_communicators: Mapped[int]
     num_steps: Mapped[int]
     step_s: Mapped[list[float]] = mapped_column(JSON)
+    passes_s: Mapped[list[float]] = mapped_column(JSON, server_default="[]")
+    capacity_bytes: Mapped[int] = mapped_column(server_default="0")
+    moved_bytes: Mapped[int] = mapped_column(server_default="0")
+    moved_s: Mapped[float] = mapped_column(server_default="0")
+    refused_revision: Mapped[int] = mapped_column(server_default="0")
+    refusal: Mapped[str] = mapped_column(Text, server_default="")
     predicted_allocated_bytes: Mapped[int]
     """Expected."""
     predicted_device_bytes: Mapped[int]

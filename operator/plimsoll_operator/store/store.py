@@ -24,6 +24,7 @@ from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.questions import Questions
 from plimsoll_operator.store.rehearsals import Rehearsals
 from plimsoll_operator.store.replays import Replays
+from plimsoll_operator.store.revisions import Revisions
 from plimsoll_operator.store.rows import (
     AnswerRow,
     PodEndRow,
@@ -31,10 +32,11 @@ from plimsoll_operator.store.rows import (
     QuestionRow,
     RehearsalRow,
     ReplayRow,
+    RevisionRow,
 )
 from plimsoll_operator.store.shortages import Shortages
 
-OF_A_PLAN = (QuestionRow, RehearsalRow, PodEndRow)
+OF_A_PLAN = (QuestionRow, RehearsalRow, PodEndRow, RevisionRow)
 """Tables that nobody needs once a plan of a cluster is gone."""
 
 
@@ -60,6 +62,7 @@ class Store:
         self.questions = Questions(database)
         self.answers = Answers(database, common)
         self.attempts = Attempts(database)
+        self.revisions = Revisions(database)
         self.plans = Plans(database)
         self.observations = Observations(database, scope)
         self.shortages = Shortages(database, scope)

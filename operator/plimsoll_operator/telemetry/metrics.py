@@ -34,6 +34,10 @@ PASS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SOLVER_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900)
 STAGE_S = (1, 5, 15, 30, 60, 180, 600, 1800, 3600, 14400, 43200, 86400, 604800)
 """From a search of a second to a training of a week."""
+FOLLOWED, REFUSED = "followed", "refused"
+"""Answers of ranks to a revision."""
+MOVE_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60)
+"""From one small layer to many large ones."""
 ERROR_RATIOS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 """Predictions are off by some hundredths; a tenth is an alert."""
 
@@ -115,6 +119,16 @@ class Metrics:
         self._replans = counter(
             "oom_replans", "Plans made anew, for one ran out of device memory."
         )
+        self._revisions = counter(
+            "revisions",
+            "Plans that took the place of one that ran, by what ranks made of them.",
+            ["state"],
+        )
+        self._moved_s = histogram(
+            "revision_move_duration_seconds",
+            "That training waited while layers moved.",
+            buckets=MOVE_S,
+        )
         self._cached = counter(
             "profile_cache_hits", "Plans whose profile was there before."
         )
@@ -138,6 +152,8 @@ class Metrics:
             self._passes.labels(came_of_it)
         for stage in Stage:
             self._stages.labels(stage)
+        for state in (FOLLOWED, REFUSED):
+            self._revisions.labels(state)
 
     def pass_made(self, came_of_it: Pass, seconds: float) -> None:
         """Count a pass over a plan."""
@@ -159,6 +175,14 @@ class Metrics:
     def profile_found(self) -> None:
         """Count a plan whose profile was there before."""
         self._cached.inc()
+
+    def revision_settled(self, moved_s: float | None) -> None:
+        """Count a revision that the ranks of a plan have answered; None: refused."""
+        if moved_s is None:
+            self._revisions.labels(REFUSED).inc()
+        else:
+            self._revisions.labels(FOLLOWED).inc()
+            self._moved_s.observe(moved_s)
 
     def planned_anew(self) -> None:
         """Count a plan that is made anew, for one ran out of device memory."""

@@ -121,6 +121,7 @@ class PlanMetrics(Collector):
             "Most that a rank may use by the plan, which was chosen by it.",
         )
         running = gauge("trainingplan_running", "1 while its ranks run, else 0.")
+        revision = gauge("trainingplan_revision", "That its ranks run by, from 1 on.")
         cost = GaugeMetricFamily(
             "trainingplan_hourly_cost",
             "Price of its nodes for an hour, in the currency of the label.",
@@ -128,12 +129,13 @@ class PlanMetrics(Collector):
         )
         for key, plan in list(self._plans.items()):
             gpus.add_metric(key, plan.gpus)
+            revision.add_metric(key, plan.revision)
             capacity.add_metric(key, plan.capacity_bytes)
             bound.add_metric(key, plan.predicted_peak_bytes)
             running.add_metric(key, float(runs(self._conditions.get(key, ()))))
             if plan.hourly_cost is not None:
                 cost.add_metric((*key, plan.currency), float(plan.hourly_cost))
-        yield from (gpus, capacity, bound, running, cost)
+        yield from (gpus, capacity, bound, running, revision, cost)
 
     def _of_ranks(self) -> Iterator[GaugeMetricFamily]:
         """Yield the numbers that each rank has one of."""

@@ -25,7 +25,11 @@ from plimsoll_operator.ingest import bodies, server
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
 from plimsoll_operator.kube.api import CONFIG_MAPS, PODS
 from plimsoll_operator.objects.bounded import bounded_document
-from plimsoll_operator.rules.observed_state import TaskKind
+from plimsoll_operator.rules.observed_state import (
+    RecordedRevision,
+    RevisionState,
+    TaskKind,
+)
 from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store, open_store
@@ -39,6 +43,7 @@ from tests.support.builders import (
     a_profile,
     a_rehearsal,
     a_replay,
+    a_revision,
     an_observation,
 )
 from tests.support.reporting_pods import (
@@ -191,6 +196,33 @@ def test_what_was_observed_stays_with_its_namespace(tmp_path: Path) -> None:
             assert len(await within.observations.of(PLAN_UID, 1)) == number
 
     in_world(tmp_path, work, shares=True)
+
+
+def test_a_report_is_answered_with_the_revision_of_the_plan(tmp_path: Path) -> None:
+    """Until the rank has answered; what it then reports is held to that plan."""
+    revision = a_revision()
+    digest = digest_of(revision.plan)
+
+    async def work(world: World) -> None:
+        revisions = world.store.revisions
+        by_revision = observed(plan_digest=digest, revision=2)
+        assert await world.post("observation", by_revision) == 409
+        await revisions.record(PLAN_UID, 1, revision, NOW_S)
+        assert await world.post("observation", observed()) == 200
+        assert world.answer == revision.to_json()
+        assert world.notified == [(NAMESPACE, "tiny")]
+        assert await world.post("observation", by_revision) == 204
+        [seen] = await world.store.within(NAMESPACE).observations.of(PLAN_UID, 1)
+        assert (seen.plan_digest, seen.revision) == (digest, 2)
+        refusal = {"refused_revision": 2, "refusal": "no room"}
+        assert await world.post("observation", observed(**refusal)) == 204
+        settled = RecordedRevision(
+            revision=revision, made_s=NOW_S, state=RevisionState.FOLLOWED
+        )
+        await revisions.settle(PLAN_UID, 1, settled)
+        assert await world.post("observation", observed(rank=1)) == 204
+
+    in_world(tmp_path, work)
 
 
 def test_before_its_first_step_a_rank_has_used_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.pod_names import REVISION
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import Command, End, Task, TaskKind, Variable
@@ -295,6 +296,24 @@ def test_a_report_that_waits_is_told_once_the_ranks_have_ended(
     assert away.wait(PATIENCE_S)
     pending.close(report_client.Deadline())
     assert ingest.at("/v1/observation") == [{}]
+
+
+def test_a_revision_comes_in_answer_to_a_report(pod: Pod, ingest: FakeIngest) -> None:
+    """And lies, whole, where ranks look for it."""
+    ingest.sent_back["/v1/observation"] = b'{"kind": "Revision"}'
+    event = {"event": "observation", "observation": an_observation().to_json()}
+    path = str(pod.root / "work" / REVISION)
+    script = f"""
+{report(pod.root, 0, event)}
+import os, time
+end_s = time.monotonic() + 20
+while not os.path.exists({path!r}) and time.monotonic() < end_s:
+    time.sleep(0.05)
+print(open({path!r}).read())
+"""
+    code, out, _ = pod.run(a_task(script))
+    assert code == 0
+    assert '{"kind": "Revision"}' in out
 
 
 def test_a_result_is_handed_over(pod: Pod, ingest: FakeIngest) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from plimsoll_trainer.pod.report_client import (
     CLOSING_WAIT_S,
@@ -27,8 +28,15 @@ class PendingReports:
     rank.
     """
 
-    def __init__(self, client: ReportClient, path: str, warn: Warn) -> None:
-        """Start with none."""
+    def __init__(
+        self,
+        client: ReportClient,
+        path: str,
+        warn: Warn,
+        take: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        """Start with none; `take` is called with what is sent back for a report."""
+        self._take = take
         self._client = client
         self._path = path
         self._warn = warn
@@ -64,6 +72,8 @@ class PendingReports:
                     return
                 rank, body = self._pending.popitem()
             answer = self._client.send(self._path, body)
+            if answer.body:
+                self._take(answer.body)
             if answer.refusal:
                 self._warn_once(f"refused: {answer.refusal}")
             if answer.is_taken or answer.refusal:

@@ -42,6 +42,8 @@ ANSWER_S = 20.0
 CONNECT_S = 5.0
 """For the first connection, which only finds out whether there can be one."""
 POLL_S = 0.2
+LARGEST_BYTES = 32 * 2**20
+"""Of the answer to a report, at most: a plan of many stages."""
 SMALL_BYTES = 4096
 """Of an error's body, at most."""
 REFUSALS = frozenset(
@@ -84,6 +86,8 @@ class Answer:
     """Reason to refuse it for good; empty if it may be tried again."""
     fault: str = ""
     """Reason that it was not taken this time."""
+    body: bytes = b""
+    """Sent back, if it was taken."""
 
 
 @dataclass(kw_only=True)
@@ -134,7 +138,7 @@ class ReportClient:
             )
             with DIRECT.open(request, timeout=ANSWER_S) as reply:
                 self._note_answer()
-                reply.read()
+                body = reply.read(LARGEST_BYTES)
         except urllib.error.HTTPError as error:
             self._note_answer()
             reason = f"{error.code}: {reason_in(error)}"
@@ -146,7 +150,7 @@ class ReportClient:
             return Answer(fault=self.cut_off or f"{type(error).__name__}: {error}")
         except (OSError, ValueError, http.client.HTTPException) as error:
             return Answer(fault=f"{type(error).__name__}: {error}")
-        return Answer(is_taken=True)
+        return Answer(is_taken=True, body=body)
 
     def send_until(
         self, path: str, body: bytes, deadline: Deadline, warn: Warn

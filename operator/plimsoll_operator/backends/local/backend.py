@@ -22,19 +22,24 @@ from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
 from plimsoll_operator.backends.local.state_dir import PlanFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest, TaskResult
+from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
+from plimsoll_operator.solving.revise_cache import ReviseQuestion
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.records.document import from_text, load, save
+from plimsoll_planner.pod_names import REVISION
+from plimsoll_planner.records.document import digest_of, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.revision import Revision
 
 STORE = "ranks.store"
 """File by which ranks find each other, in the folder of their task."""
@@ -53,21 +58,31 @@ class LocalBackend:
     """Of emulated devices that have less than is planned with; else 0."""
     stopped: set[int] = field(default_factory=set[int])
     """Attempts that were asked to save and leave."""
+    offered: str = ""
+    """Digest of the revision that was put there last."""
 
     def executor(self, state: LocalState) -> Executor:
         """The executor of a decision on the plan."""
-        plan = self.plan
+        plan, store = self.plan, self.store
         return Executor(
             plan_uid=plan.uid,
             generation=plan.generation,
             created_s=plan.created_s,
             spec=plan.spec,
             state=state,
-            store=self.store,
+            store=store,
             solve_cache=self.observer.solve_cache,
             backend=self,
             records=StoreRecords(self.store, plan.uid),
             search=self.search,
+            revisions=RevisionEffects(
+                plan_uid=plan.uid,
+                store=store,
+                backend=self,
+                cache=self.observer.revise_cache,
+                revise=self.revise,
+                clock=time.time,
+            ),
             clock=time.time,
         )
 
@@ -90,6 +105,12 @@ class LocalBackend:
             asked,
             lambda problem, known: in_thread(partial(search_once, problem, known)),
         )
+
+    async def revise(self, asked: ReviseQuestion, problem: Problem) -> None:
+        """Search for a plan in the place of the one that runs."""
+        answer = await in_thread(partial(asked.answer, problem))
+        cache = self.observer.revise_cache
+        cache.answered(self.plan.uid, asked, answer, time.time())
 
     def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a task runs."""
@@ -128,6 +149,14 @@ class LocalBackend:
                 check_room(self.checkpoints, checkpoint_bytes(found.profile))
         self.stopped.add(attempt)
         self.processes.stop(TaskKind.TRAIN, str(attempt))
+
+    async def offer(self, attempt: int, revision: Revision) -> None:
+        """Put a revision where ranks look for it, unless it is there."""
+        path = self.processes.folder(TaskKind.TRAIN, str(attempt)) / REVISION
+        digest = digest_of(revision)
+        if self.offered != digest and path.parent.exists():
+            save(path, revision)
+            self.offered = digest
 
     async def clear(self, task: ObservedTask) -> None:
         """End a task and remove its folder."""

@@ -22,12 +22,13 @@ from plimsoll_operator.backends.planning_state import (
     PlanningState,
     observed_profile,
     with_answer,
+    with_running,
 )
 from plimsoll_operator.rules.observed_state import ObservedProfile, TaskKind
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
-from plimsoll_operator.rules.question import require_sound
-from plimsoll_operator.rules.summary import observed_status, step_fault
+from plimsoll_operator.rules.question import limits_of, require_sound
+from plimsoll_operator.solving.revise_cache import ReviseCache
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
@@ -59,6 +60,7 @@ class LocalObserver:
         self._code: dict[str, Fingerprint | None] = {}
         """By plan: what its code was when that profile was held to it."""
         self.solve_cache = SolveCache(store)
+        self.revise_cache = ReviseCache(store)
 
     def profile_request(self, plan: StoredPlan) -> ProfileRequest:
         """The profile that a plan asks for."""
@@ -88,13 +90,16 @@ class LocalObserver:
             tasks=processes.observe(),
         )
         if attempts:
-            reports = self.reports(plan, attempts[-1], processes)
+            latest = attempts[-1]
+            reports = self.reports(plan, latest, processes)
             reported = reports.observations or await self._store.observations.of(
-                plan.uid, attempts[-1].number
+                plan.uid, latest.number
             )
-            observed = observed_status(attempts[-1].plan, reported)
-            fault = step_fault(attempts[-1].plan, observed)
-            state = replace(state, observed=observed, step_fault=fault)
+            running = await self.revise_cache.running(
+                *(plan.uid, latest.number, latest.plan, limits_of(plan.spec)),
+                *(reported, plan.spec.training.steps),
+            )
+            state = with_running(state, running)
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
         if is_settled or profile is None or not is_current(plan.spec, state):
             return state

@@ -1,0 +1,129 @@
+"""The plan of an open attempt, revised while it runs.
+
+    offered     -> the ranks have it, and have not answered
+    followed    -> all of them report by it
+    refused     -> one of them says why not; the plan before stays
+    a stage is not as planned  -> the search is asked, not too often
+    it has a revision          -> that is written down, then offered
+
+In: the observed state. Out: actions. Called by `attempting` while ranks run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from plimsoll_operator.rules.actions import (
+    Action,
+    OfferRevision,
+    RecordRevision,
+    Revise,
+    SettleRevision,
+    WakeAt,
+)
+from plimsoll_operator.rules.observed_state import (
+    RecordedRevision,
+    RevisionState,
+    RunningPlan,
+)
+from plimsoll_operator.rules.step_result import StepInput
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.revision import Revision
+
+
+def revising(given: StepInput) -> tuple[Action, ...]:
+    """Actions by which the plan that runs is revised, if any."""
+    running = given.state.running
+    if running is None or not given.spec.run_policy.replan_online:
+        return ()
+    offered = open_revision(running)
+    if offered is None:
+        return looking(given, running)
+    attempt = given.state.attempts[-1].number
+    settled = answer_to(offered, running, given.now_s)
+    if settled is not None:
+        return (SettleRevision(attempt=attempt, settled=settled),)
+    return (OfferRevision(attempt=attempt, revision=offered.revision),)
+
+
+def looking(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
+    """Actions if no revision is under way: search, or write down what was found."""
+    policy, stages = given.spec.run_policy, running.stages
+    is_as_planned = stages is None or stages.cause is None
+    if is_as_planned or len(running.revisions) >= policy.replan_limit:
+        return ()
+    if isinstance(running.answer, Revision):
+        attempt = given.state.attempts[-1].number
+        return (RecordRevision(attempt=attempt, revision=running.answer),)
+    if running.answer is not None:
+        return ()
+    at_s = next_look_s(given, running)
+    return (WakeAt(at_s=at_s),) if at_s > given.now_s else (Revise(),)
+
+
+def open_revision(running: RunningPlan) -> RecordedRevision | None:
+    """The revision that the ranks have not answered, None if there is none."""
+    latest = running.revisions[-1] if running.revisions else None
+    is_open = latest is not None and latest.state is RevisionState.OFFERED
+    return latest if is_open else None
+
+
+def next_look_s(given: StepInput, running: RunningPlan) -> float:
+    """Time until which nothing is searched for, since 1970."""
+    settled_s = [one.settled_s for one in running.revisions if one.settled_s]
+    cooldown_s = given.spec.run_policy.replan_cooldown_seconds
+    return max(running.again_s, *(one + cooldown_s for one in settled_s), 0.0)
+
+
+def answer_to(
+    offered: RecordedRevision, running: RunningPlan, now_s: float
+) -> RecordedRevision | None:
+    """The revision as the ranks have answered, None until they have."""
+    number = offered.number
+    following = following_ranks(offered.revision.plan, running.reports)
+    if following is not None:
+        return replace(
+            offered,
+            state=RevisionState.FOLLOWED,
+            settled_s=now_s,
+            num_steps=max(one.num_steps for one in following),
+            moved_bytes=sum(one.moved_bytes for one in following) // 2,
+            moved_s=max(one.moved_s for one in following),
+        )
+    refusals = [one for one in running.reports if one.refused_revision == number]
+    if not refusals:
+        return None
+    return replace(
+        offered,
+        state=RevisionState.REFUSED,
+        settled_s=now_s,
+        num_steps=max(one.num_steps for one in refusals),
+        message=refusals[0].refusal,
+    )
+
+
+def following_ranks(
+    plan: HybridPlan, reports: Sequence[Observation]
+) -> list[Observation] | None:
+    """Reports of all ranks by a plan, None unless each has one."""
+    found = of_plan(plan, reports)
+    return found if len(found) == plan.num_gpus else None
+
+
+def of_plan(plan: HybridPlan, reports: Sequence[Observation]) -> list[Observation]:
+    """Reports of ranks that run by a plan; those by another revision are left out."""
+    digest = digest_of(plan)
+    return [one for one in reports if one.plan_digest == digest]
+
+
+def followed_plan(
+    of_record: HybridPlan, revisions: tuple[RecordedRevision, ...]
+) -> HybridPlan:
+    """The plan of the newest revision that all ranks followed."""
+    followed = [
+        one.revision.plan for one in revisions if one.state is RevisionState.FOLLOWED
+    ]
+    return followed[-1] if followed else of_record

@@ -1,0 +1,151 @@
+"""The plan of an open attempt as its ranks report it, and whether to revise it.
+
+In: an attempt and its latest reports. Out: a `RunningPlan`; an answer of `revise`, kept
+for as long as it counts. Called where plans are observed, and by the executor. What is
+kept here is lost with the process: the search is then asked once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from plimsoll_operator.rules.observed_state import RunningPlan
+from plimsoll_operator.rules.revising import followed_plan
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.observation import DEVIATION, Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.revision import Revision
+from plimsoll_planner.revising.observed import ObservedStages, observed_stages
+from plimsoll_planner.revising.revise import Stays, revise
+
+LEAST_PAUSE_S = 5.0
+"""Between two searches."""
+PAUSES = 20
+"""Times a search, until the next one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReviseQuestion:
+    """A plan that runs, and its stages."""
+
+    plan: HybridPlan
+    stages: ObservedStages
+    steps_left: int
+
+    def is_like(self, other: ReviseQuestion) -> bool:
+        """Whether another question is the same, but for noise in seconds."""
+        mine, theirs = self.stages, other.stages
+        return (
+            digest_of(self.plan) == digest_of(other.plan)
+            and (mine.cause, mine.lacking_bytes) == (theirs.cause, theirs.lacking_bytes)
+            and all(
+                abs(a - b) <= DEVIATION * b
+                for a, b in zip(mine.passes_s, theirs.passes_s, strict=True)
+            )
+        )
+
+    def answer(self, problem: Problem) -> Revision | Stays:
+        """A revision that is worth it, or why the plan stays."""
+        return revise(problem, self.plan, self.stages, self.steps_left)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """A question that was asked, and its answer once that is there."""
+
+    asked: ReviseQuestion
+    asked_s: float
+    """Seconds since 1970."""
+    answered_s: float = 0.0
+    answer: Revision | Stays | None = None
+
+    @property
+    def again_s(self) -> float:
+        """Time from which on another question may be asked."""
+        took_s = max(self.answered_s - self.asked_s, 0.0)
+        return max(self.asked_s + LEAST_PAUSE_S, self.answered_s + PAUSES * took_s)
+
+
+class ReviseCache:
+    """Answers of the plans in a store, the latest of each."""
+
+    def __init__(self, store: Store) -> None:
+        """Look into a store."""
+        self._store = store
+        self._latest: dict[str, Answered] = {}
+        """By the uid of a plan."""
+        self._problems: dict[str, tuple[str, Problem]] = {}
+        """By the uid of a plan: the digest of a problem, and that."""
+
+    async def running(
+        self,
+        plan_uid: str,
+        attempt: int,
+        of_record: HybridPlan,
+        limits: Limits,
+        reports: Sequence[Observation],
+        num_steps: int,
+    ) -> RunningPlan:
+        """The plan that an attempt of so many steps runs by."""
+        revisions = await self._store.revisions.of(plan_uid, attempt)
+        plan = followed_plan(of_record, revisions)
+        stages = observed_stages(plan, limits, reports)
+        done = max((one.num_steps for one in reports), default=0)
+        found = RunningPlan(
+            plan=plan,
+            revisions=revisions,
+            reports=tuple(reports),
+            stages=stages,
+            steps_left=max(num_steps - done, 0),
+        )
+        latest = self._latest.get(plan_uid)
+        if latest is None or digest_of(latest.asked.plan) != digest_of(plan):
+            return found
+        is_news = isinstance(latest.answer, Revision)
+        counts = is_news or latest.asked.is_like(question_of(found))
+        return replace(
+            found, again_s=latest.again_s, answer=latest.answer if counts else None
+        )
+
+    async def problem(self, plan_uid: str, digest: str) -> Problem | None:
+        """The problem that the plan of an attempt answers, if the store has it."""
+        known, problem = self._problems.get(plan_uid, ("", None))
+        if known != digest:
+            problem = await self._store.questions.problem(plan_uid, digest)
+            if problem is not None:
+                self._problems[plan_uid] = digest, problem
+        return problem
+
+    def asked(self, plan_uid: str, asked: ReviseQuestion, now_s: float) -> None:
+        """Note that the search was asked; `now_s` is since 1970."""
+        self._latest[plan_uid] = Answered(asked=asked, asked_s=now_s)
+
+    def answered(
+        self,
+        plan_uid: str,
+        asked: ReviseQuestion,
+        answer: Revision | Stays,
+        now_s: float,
+    ) -> None:
+        """Keep an answer, unless something else was asked since."""
+        latest = self._latest.get(plan_uid)
+        if latest is not None and latest.asked == asked:
+            latest = replace(latest, answer=answer, answered_s=now_s)
+            self._latest[plan_uid] = latest
+
+    def forget(self, plan_uid: str) -> None:
+        """Forget a plan that runs no more."""
+        self._latest.pop(plan_uid, None)
+        self._problems.pop(plan_uid, None)
+
+
+def question_of(running: RunningPlan) -> ReviseQuestion:
+    """The question of now about a plan whose stages are known."""
+    assert running.stages is not None  # noqa: S101 - `running` has made them
+    return ReviseQuestion(
+        plan=running.plan, stages=running.stages, steps_left=running.steps_left
+    )

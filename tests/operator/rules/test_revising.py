@@ -1,0 +1,204 @@
+"""A plan that is revised while its ranks run: one look, one decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.rules.actions import (
+    Action,
+    OfferRevision,
+    RecordPlan,
+    RecordRevision,
+    Revise,
+    RevisionAction,
+    SettleRevision,
+    WakeAt,
+)
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    Ending,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedState,
+    ObservedTask,
+    RecordedRevision,
+    RevisionState,
+    RunningPlan,
+    TaskKind,
+    TaskState,
+)
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.revision import Cause
+from plimsoll_planner.revising.observed import ObservedStages
+from plimsoll_planner.revising.revise import Stays
+from tests.support.builders import a_revision, a_solution, an_observation
+from tests.support.specs import a_spec
+
+NOW_S = 10_000.0
+PLAN = a_solution().plan
+REVISION = a_revision(PLAN)
+SLOW = ObservedStages(passes_s=(1.0, 2.0), lacking_bytes=(0, 0), cause=Cause.PACE)
+AS_PLANNED = replace(SLOW, cause=None)
+BEGUN = Attempt(
+    number=1, plan_digest=digest_of(PLAN), problem_digest="asked", recorded_s=9000.0
+)
+RUNNING = ObservedTask(
+    kind=TaskKind.TRAIN,
+    subject="1",
+    state=TaskState.RUNNING,
+    since_s=9100.0,
+    started_s=9100.0,
+)
+OFFERED = RecordedRevision(revision=REVISION, made_s=9990.0)
+
+
+def running(plan: HybridPlan = PLAN, **fields: Any) -> ObservedState:
+    """Look at an attempt that runs by a plan."""
+    defaults: dict[str, Any] = {"stages": SLOW, "steps_left": 1000}
+    found = RunningPlan(plan=plan, **(defaults | fields))
+    return ObservedState(attempts=(BEGUN,), tasks=(RUNNING,), running=found)
+
+
+def decided(seen: ObservedState, **policy: Any) -> Decision:
+    """Decide on a look."""
+    spec = a_spec(runPolicy=policy)
+    return decide(spec, Status(), seen, generation=1, now_s=NOW_S)
+
+
+def actions(seen: ObservedState, **policy: Any) -> list[Action]:
+    """Actions on revisions, and when to look again."""
+    kinds = RevisionAction, WakeAt
+    return [one for one in decided(seen, **policy).actions if isinstance(one, kinds)]
+
+
+def reports(plan: HybridPlan, **fields: Any) -> tuple[Observation, ...]:
+    """A report of each rank that runs by a plan."""
+    return tuple(
+        an_observation(
+            rank=rank, plan_digest=digest_of(plan), revision=plan.revision, **fields
+        )
+        for rank in range(plan.num_gpus)
+    )
+
+
+def test_a_plan_is_looked_at_once_it_is_not_as_planned() -> None:
+    """And not while all is as planned, nothing is known, or nobody wants it."""
+    assert actions(running()) == [Revise()]
+    assert actions(running(stages=AS_PLANNED)) == []
+    assert actions(running(stages=None)) == []
+    assert actions(running(), replanOnline=False) == []
+    assert actions(replace(running(), running=None)) == []
+
+
+def test_an_answer_counts_until_something_else_is_seen() -> None:
+    """A revision is written down; where the plan stays, nobody asks again."""
+    record = RecordRevision(attempt=1, revision=REVISION)
+    assert actions(running(answer=REVISION)) == [record]
+    assert actions(running(answer=Stays(reason="it is the best"))) == []
+
+
+def test_searches_take_little_of_the_time() -> None:
+    """Another question waits; the cool-down is for revisions alone."""
+    assert actions(running(again_s=NOW_S + 5)) == [WakeAt(at_s=NOW_S + 5)]
+    assert actions(running(again_s=NOW_S - 1)) == [Revise()]
+
+
+@pytest.mark.parametrize("state", [RevisionState.FOLLOWED, RevisionState.REFUSED])
+def test_nothing_swings(state: RevisionState) -> None:
+    """A plan stays for a while as it was revised, or was to be, whatever is seen."""
+    settled = replace(OFFERED, state=state, settled_s=NOW_S - 10)
+    seen = running(revisions=(settled,))
+    assert actions(seen) == [WakeAt(at_s=NOW_S + 50)]
+    assert actions(seen, replanCooldownSeconds=5) == [Revise()]
+    assert actions(seen, replanCooldownSeconds=5, replanLimit=1) == []
+
+
+def test_a_revision_is_offered_until_all_ranks_have_answered() -> None:
+    """Those that follow report by it."""
+    offer = OfferRevision(attempt=1, revision=REVISION)
+    assert actions(running(revisions=(OFFERED,))) == [offer]
+    following = reports(REVISION.plan, moved_bytes=8, moved_s=0.5, num_steps=7)
+    some = (*following[1:], reports(PLAN)[0])
+    assert actions(running(revisions=(OFFERED,), reports=some)) == [offer]
+    [settle] = actions(running(revisions=(OFFERED,), reports=following))
+    assert settle == SettleRevision(
+        attempt=1,
+        settled=replace(
+            OFFERED,
+            state=RevisionState.FOLLOWED,
+            settled_s=NOW_S,
+            num_steps=7,
+            moved_bytes=4 * PLAN.num_gpus,
+            moved_s=0.5,
+        ),
+    )
+
+
+def test_a_revision_that_one_rank_refuses_is_over() -> None:
+    """Its reason is kept; an earlier refusal is no answer."""
+    seen = (*reports(PLAN)[1:], an_observation(refused_revision=2, refusal="no room"))
+    [settle] = actions(running(revisions=(OFFERED,), reports=seen))
+    assert isinstance(settle, SettleRevision)
+    assert settle.settled.state is RevisionState.REFUSED
+    assert settle.settled.message == "no room"
+    earlier = (an_observation(refused_revision=1, refusal="no room"),)
+    [offer] = actions(running(revisions=(OFFERED,), reports=earlier))
+    assert isinstance(offer, OfferRevision)
+
+
+def test_the_status_shows_the_plan_that_runs() -> None:
+    """And the revisions of the attempt."""
+    followed = replace(
+        OFFERED,
+        state=RevisionState.FOLLOWED,
+        settled_s=NOW_S - 5,
+        num_steps=7,
+        moved_s=0.25,
+    )
+    seen = running(REVISION.plan, stages=AS_PLANNED, revisions=(followed,))
+    status = decided(seen).status
+    assert status.plan is not None
+    assert status.plan.digest == digest_of(REVISION.plan)
+    assert status.plan.revision == 2
+    [revision] = status.revisions
+    assert revision.to_json() == {
+        "revision": 2,
+        "state": "followed",
+        "cause": "Pace",
+        "movedLayers": 1,
+        "gainPercent": "25",
+        "step": 7,
+        "seconds": "0.25",
+        "message": "",
+        "time": "1970-01-01T02:46:30Z",
+    }
+
+
+@pytest.mark.parametrize("problem_digest", ["asked", "another"])
+def test_the_next_attempt_begins_with_the_revision_that_was_followed(
+    problem_digest: str,
+) -> None:
+    """Unless the attempt has taught something, so that another question was asked."""
+    ended = replace(
+        BEGUN, ending=Ending.DISRUPTED, ended_s=NOW_S - 1, generation=1, message="lost"
+    )
+    seen = ObservedState(
+        profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
+        profile_key="request",
+        answer=ObservedAnswer(
+            answer=a_solution(), is_certified=True, problem_digest=problem_digest
+        ),
+        attempts=(ended,),
+        running=RunningPlan(plan=REVISION.plan),
+    )
+    [record] = [one for one in decided(seen).actions if isinstance(one, RecordPlan)]
+    assert record.attempt == 2
+    wanted = REVISION.plan if problem_digest == "asked" else PLAN
+    assert record.plan == wanted
