@@ -16,14 +16,10 @@ from typing import Any
 from rich.progress import track
 
 from benchmarks.frame import ROOT, Goal, Measurement, run
+from benchmarks.support.no_overhead import nothing_besides
 from benchmarks.support.pages import HERE, markdown, write_page
 from plimsoll_cli.options.offers import read_table
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.records.device_overhead import (
-    DeviceOverhead,
-    OverheadKey,
-    OverheadLine,
-)
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.limits import Limits
@@ -110,20 +106,11 @@ class Case:
             limits=Limits(
                 **{"max_gpus": self.max_gpus, "headroom": HEADROOM, **limits}
             ),
+            # The headroom of a case stands for what is there besides tensors.
             overheads=(nothing_besides(spot[0].device_product, made),),
             num_steps=STEPS,
             **fields,
         )
-
-
-def nothing_besides(product: str, made: ModelProfile) -> DeviceOverhead:
-    """No bytes besides tensors: the headroom of a case stands for them."""
-    version = made.fingerprint.torch_version
-    key = OverheadKey(device_product=product, torch_version=version)
-    nothing = OverheadLine()
-    return DeviceOverhead(
-        key=key, allocator=nothing, outside=nothing, num_observations=1
-    )
 
 
 ALONE = {

@@ -26,6 +26,7 @@ from torch.nn import functional
 from benchmarks.gpu.models import decoder_workload
 from benchmarks.gpu.shapes import GPT2, Shape
 from benchmarks.support.convolutions import Bottleneck, Residual, class_head, stem
+from benchmarks.support.halves import encoder
 from benchmarks.support.windows import Merge, WindowBlock, embed_patches, token_head
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.random_keys import random_key
@@ -42,10 +43,10 @@ def workload(*, family: str, depth: int) -> Workload:
     """Build a model of a family; the entry point that is profiled and trained.
 
     Args:
-        family: one of `SMALL` or `LARGE`.
+        family: one of `FAMILIES`.
         depth: number of blocks.
     """
-    return (SMALL | LARGE)[family].build(depth)
+    return FAMILIES[family].build(depth)
 
 
 def gpt(shape: Shape, depth: int) -> Workload:
@@ -196,6 +197,10 @@ OPT_350M = replace(
 )
 """Sizes of OPT-350M (24 blocks), but for its narrower embedding."""
 
+BERT = replace(GPT_WIDTH_128, width=1024, heads=16, kv_heads=16, mlp=4096)
+BERT = replace(BERT, vocabulary=30522, sequence_length=512)
+"""Sizes of BERT-large (24 layers)."""
+
 
 def num_parameters(family: str, depth: int) -> int:
     """Parameters of a model; no two layers share any."""
@@ -313,3 +318,14 @@ LARGE = {
     ),
 }
 """Sizes of published models, images in fp32; for predictions alone."""
+IN_HALVES = {
+    "BERT, 48 layers": Family(
+        build=partial(encoder, BERT),
+        least_depth=1,
+        depth=48,
+        micro_batch=1,
+        shape="width 1024, 16 heads, vocabulary 30522, 512 tokens, blocks in halves",
+    ),
+}
+"""BERT-large with twice its layers, as a chain of 98 blocks; for predictions alone."""
+FAMILIES = SMALL | LARGE | IN_HALVES

@@ -11,7 +11,7 @@ import json
 from dataclasses import replace
 from functools import cache
 
-from benchmarks.support.families import ENTRYPOINT, LARGE, SMALL, workload
+from benchmarks.support.families import ENTRYPOINT, FAMILIES, SMALL, workload
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -42,7 +42,7 @@ def ignore(done: int, total: int, what: str) -> None:
 @cache
 def profile_of(family: str, depth: int) -> ModelProfile:
     """Profile of a model, from the trace of the smallest one of its family."""
-    least = (SMALL | LARGE)[family].least_depth
+    least = FAMILIES[family].least_depth
     base = traced(family, least)
     kind_of = {
         layer.kind: kind

@@ -27,12 +27,17 @@ def write_page(name: str, prose: str, tables: Iterable[tuple[str, str]]) -> Path
     return path
 
 
-def prose(name: str, families: Mapping[str, Family], **numbers: int) -> str:
-    """The page's text before its tables: its template, with the sizes of families."""
+def prose(
+    name: str, families: Mapping[str, Family], *, states_b: bool = True, **numbers: int
+) -> str:
+    """The page's text before its tables: its template, with the sizes of families.
+
+    `states_b` is whether each family's plans have its own b.
+    """
     shapes = "\n".join(
         f"- {family}: {one.shape}; {one.depth} blocks of those that grow, "
-        f"{num_parameters(family, one.depth) / 1e6:.4g} M parameters; "
-        f"b = {one.micro_batch}"
+        f"{num_parameters(family, one.depth) / 1e6:.4g} M parameters"
+        + (f"; b = {one.micro_batch}" if states_b else "")
         for family, one in families.items()
     )
     text = (HERE / f"{name}.txt").read_text()
