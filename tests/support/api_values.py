@@ -177,7 +177,7 @@ A_STATUS: dict[str, Any] = {
             "state": "refused",
             "cause": "Pace",
             "movedLayers": 3,
-            "gainPercent": "12.5",
+            "stepPercent": "87.5",
             "step": 40,
             "seconds": "0.25",
             "message": "no room",

@@ -223,9 +223,9 @@ class RevisionStatus(ApiRecord):
     `Peak`, a rank held more than its bound; `Capacity`, a device is smaller."""
     moved_layers: Index = 0
     """How many layers went to another stage, one step to a neighbour each time."""
-    gain_percent: DecimalAmount
-    """By how much a step is expected to be shorter; below 0 where memory asked for
-    it."""
+    step_percent: DecimalAmount
+    """How long a step is expected to take, in per cent of one by the plan before; above
+    100 where memory asked for it."""
     step: Index = 0
     """After which step the ranks followed or refused."""
     seconds: DecimalAmount | None = None

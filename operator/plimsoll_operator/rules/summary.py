@@ -212,14 +212,14 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
 def revision_status(recorded: RecordedRevision) -> RevisionStatus:
     """A revision in short."""
     revision = recorded.revision
-    gain = 1 - revision.step_after_s / revision.step_before_s
+    part = revision.step_after_s / revision.step_before_s
     is_settled = recorded.settled_s > 0
     return RevisionStatus(
         revision=recorded.number,
         state=recorded.state,
         cause=revision.cause,
         moved_layers=len(revision.moves),
-        gain_percent=rounded(100 * gain),
+        step_percent=rounded(100 * part),
         step=recorded.num_steps,
         seconds=rounded(recorded.moved_s) if is_settled else None,
         message=recorded.message[:1024],
@@ -232,7 +232,7 @@ def revision_text(one: RevisionStatus) -> str:
     number = f"revision {one.revision} ({one.cause})"
     if one.state == RevisionState.REFUSED:
         return f"{number} refused after step {one.step}: {one.message}"
-    count, gain = one.moved_layers, float(one.gain_percent)
+    count, gain = one.moved_layers, 100 - float(one.step_percent)
     layers = f"{count} layer{'s' * (count > 1)} moved" if count else "no layer moved"
     change = f"{abs(gain):.3g} % {'shorter' if gain >= 0 else 'longer'}"
     expected = f"a step is expected to be {change}"

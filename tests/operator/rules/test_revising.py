@@ -173,7 +173,7 @@ def test_the_status_shows_the_plan_that_runs() -> None:
         "state": "followed",
         "cause": "Pace",
         "movedLayers": 1,
-        "gainPercent": "25",
+        "stepPercent": "75",
         "step": 7,
         "seconds": "0.25",
         "message": "",
