@@ -104,6 +104,9 @@ def revision_of(
             stage,
             chunks=(Chunk(first_layer=first, end_layer=end),),
             recomputed_layers=tuple(i for i in sorted(recomputed) if first <= i < end),
+            offloaded_layers=(),
+            offloaded_bytes=0,
+            host_bytes=stage.host_bytes if stage.steps_on_host else 0,
         )
         for stage, (first, end) in zip(plan.stages, pairwise(cuts), strict=True)
     )

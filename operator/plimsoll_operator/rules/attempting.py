@@ -22,16 +22,14 @@ from plimsoll_operator.rules.actions import (
 from plimsoll_operator.rules.failures import given_up, next_start_s
 from plimsoll_operator.rules.observed_state import (
     Ending,
-    ObservedAnswer,
     ObservedTask,
     TaskKind,
     TaskState,
 )
-from plimsoll_operator.rules.revising import revising
+from plimsoll_operator.rules.revising import plan_to_go_on_with, revising
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
-from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.records.solution import Infeasible
 
 
 def ended_before(given: StepInput) -> StepResult:
@@ -64,25 +62,11 @@ def next_attempt(given: StepInput) -> StepResult:
         return StepResult(FALSE, WAITING)
     record = RecordPlan(
         attempt=given.latest.number + 1 if given.latest is not None else 1,
-        plan=plan_to_go_on_with(given, found),
+        plan=plan_to_go_on_with(given.state, found, found.answer),
         problem_digest=found.problem_digest,
         asked_digest=asked_digest_of(given.spec),
     )
     return StepResult(FALSE, "Starting", actions=(record,))
-
-
-def plan_to_go_on_with(given: StepInput, found: ObservedAnswer) -> HybridPlan:
-    """The plan of the next attempt: as the latest was revised, if the question stays.
-
-    An attempt that has taught something asks another question.
-    """
-    assert isinstance(found.answer, Solution)  # noqa: S101 - see `next_attempt`
-    latest, running = given.latest, given.state.running
-    if latest is None or running is None:
-        return found.answer.plan
-    is_revised = running.plan.revision > 1
-    is_same = latest.problem_digest == found.problem_digest
-    return running.plan if is_revised and is_same else found.answer.plan
 
 
 def launched(given: StepInput) -> StepResult:

@@ -41,6 +41,7 @@ from plimsoll_operator.rules.failures import failures_of
 from plimsoll_operator.rules.observed_state import ObservedState, TaskKind
 from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
 from plimsoll_operator.rules.question import limits_of
+from plimsoll_operator.rules.revising import plan_to_go_on_with
 from plimsoll_operator.rules.step_result import StepInput, StepResult
 from plimsoll_operator.rules.summary import (
     alternatives_of,
@@ -183,12 +184,13 @@ def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
 def with_answer(status: Status, state: ObservedState, spec: TrainingPlanSpec) -> Status:
     """The status with the plan that is trained by, or will be."""
     status = replace(status, profile=profile_status(state) or status.profile)
-    found = state.answer.answer if state.answer is not None else None
-    running = state.running
-    if isinstance(found, Solution):
+    answer, running = state.answer, state.running
+    found = None if answer is None else answer.answer
+    if answer is not None and isinstance(found, Solution):
+        plan = plan_to_go_on_with(state, answer, found)
         status = replace(
             status,
-            plan=plan_status(found.plan, found.certificate.space.limits),
+            plan=plan_status(plan, found.certificate.space.limits),
             certificate=certificate_status(found),
             alternatives=alternatives_of(found),
         )

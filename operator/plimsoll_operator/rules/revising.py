@@ -23,6 +23,8 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.observed_state import (
+    ObservedAnswer,
+    ObservedState,
     RecordedRevision,
     RevisionState,
     RunningPlan,
@@ -32,6 +34,7 @@ from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.revision import Revision
+from plimsoll_planner.records.solution import Solution
 
 
 def revising(given: StepInput) -> tuple[Action, ...]:
@@ -117,6 +120,20 @@ def of_plan(plan: HybridPlan, reports: Sequence[Observation]) -> list[Observatio
     """Reports of ranks that run by a plan; those by another revision are left out."""
     digest = digest_of(plan)
     return [one for one in reports if one.plan_digest == digest]
+
+
+def plan_to_go_on_with(
+    state: ObservedState, found: ObservedAnswer, answer: Solution
+) -> HybridPlan:
+    """The plan of the next attempt: as the latest was revised, if the question stays.
+
+    An attempt that has taught something asks another question.
+    """
+    running, latest = state.running, state.attempts[-1] if state.attempts else None
+    if running is None or latest is None or running.plan.revision == 1:
+        return answer.plan
+    is_same = latest.problem_digest == found.problem_digest
+    return running.plan if is_same else answer.plan
 
 
 def followed_plan(

@@ -58,8 +58,8 @@ class LocalBackend:
     """Of emulated devices that have less than is planned with; else 0."""
     stopped: set[int] = field(default_factory=set[int])
     """Attempts that were asked to save and leave."""
-    offered: str = ""
-    """Digest of the revision that was put there last."""
+    offered: tuple[int, str] = (0, "")
+    """The attempt that was given a revision last, and the digest of that."""
 
     def executor(self, state: LocalState) -> Executor:
         """The executor of a decision on the plan."""
@@ -153,10 +153,10 @@ class LocalBackend:
     async def offer(self, attempt: int, revision: Revision) -> None:
         """Put a revision where ranks look for it, unless it is there."""
         path = self.processes.folder(TaskKind.TRAIN, str(attempt)) / REVISION
-        digest = digest_of(revision)
-        if self.offered != digest and path.parent.exists():
+        offered = attempt, digest_of(revision)
+        if self.offered != offered and path.parent.exists():
             save(path, revision)
-            self.offered = digest
+            self.offered = offered
 
     async def clear(self, task: ObservedTask) -> None:
         """End a task and remove its folder."""

@@ -19,13 +19,22 @@ from torch import nn
 from plimsoll_trainer.adapters.sequential import from_factories
 from plimsoll_trainer.workload import AdamW
 from torch.nn import functional
+import os
 import time
 import torch
 
 HERE = Path(__file__).parent
 
+class Slow(nn.Module):
+    # Takes its time on rank 1 while a file is there.
+
+    def forward(self, x):
+        if os.environ.get("RANK") == "1" and (HERE / "slow").exists():
+            time.sleep(0.01)
+        return x
+
 def layer(wide_in, wide_out):
-    return nn.Sequential(nn.Linear(wide_in, wide_out), nn.GELU())
+    return nn.Sequential(nn.Linear(wide_in, wide_out), nn.GELU(), Slow())
 
 def has_come_to(name, step):
     try:
@@ -114,5 +123,5 @@ def code(own_model: tuple[HomeRun, Path]) -> Generator[Path]:
     text = (folder / "own.py").read_text()
     yield folder
     (folder / "own.py").write_text(text)
-    for name in ("wait_at", "raise_at", "eat_at", "fill"):
+    for name in ("wait_at", "raise_at", "eat_at", "fill", "slow"):
         (folder / name).unlink(missing_ok=True)

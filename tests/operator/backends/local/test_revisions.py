@@ -1,0 +1,166 @@
+"""Plans that are revised while they run: a slow rank, and kills in the middle of it.
+
+`make soak` runs the same with many more kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_cli.errors import ExitCode
+from plimsoll_operator.rules.observed_state import RecordedRevision, RevisionState
+from plimsoll_operator.store.store import open_store
+from plimsoll_planner.pod_names import REVISION
+from plimsoll_planner.records.revision import Cause
+from tests.operator.backends.local.test_kills import victims
+from tests.support.home_runs import (
+    LARGE,
+    ROOT,
+    Ended,
+    HomeRun,
+    kill_now,
+    wait_until_gone,
+    watched,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "2"))
+KILLS_PER_RUN = 2
+MOST_RUNS = 20
+SEED = 20261126
+STEPS, BATCH = 150, 16
+MIDST_S = 0.08
+"""After a revision has appeared: ranks see it, agree, and have moved layers by then."""
+MOST_SPARED = 10
+"""Revisions before one in the middle of which something is killed."""
+TWO_STAGES = "override: {pipeline: 2, data: 1}"
+ALWAYS = f"""runPolicy: {{replanCooldownSeconds: 0, replanLimit: 1000}}
+  {TWO_STAGES}"""
+
+
+def test_layers_leave_a_rank_that_is_slow(run: HomeRun, code: Path) -> None:
+    """Without a restart; losses are those of any plan, to the bit."""
+    args: dict[str, Any] = {
+        "entrypoint": "own:workload",
+        "args": "{}",
+        "steps": 250,
+        "extra": TWO_STAGES,
+    }
+    run.write(**args)
+    (code / "slow").touch()
+    ended = run.run(*LARGE, code=code)
+    assert ended.code == ExitCode.DONE, ended.err
+    assert ended.status.attempt == 1
+    [revision] = ended.status.revisions
+    assert revision.state == RevisionState.FOLLOWED, revision
+    assert revision.cause == Cause.PACE
+    assert revision.moved_layers > 0
+    assert revision.step_percent < 95
+    plan = ended.status.plan
+    assert plan is not None
+    assert plan.revision == 2
+    moved = run.losses()
+    (code / "slow").unlink()
+    run.write(name="fast", **args)
+    again = run.run(*LARGE, code=code)
+    assert again.code == ExitCode.DONE, again.err
+    assert again.status.revisions == ()
+    assert run.losses("fast") == moved
+
+
+def revising(run: HomeRun) -> subprocess.Popen[str]:
+    """Start a command that revises its plan again and again."""
+    words = run.words(*LARGE)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.revising_run", *words[3:]],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def num_followed(run: HomeRun) -> int:
+    """Revisions that ranks have followed, in all attempts of the current plan."""
+    plan = run.plan("revised")
+    assert plan is not None
+    uid, attempts = plan.uid, run.attempts("revised")
+
+    async def found() -> list[RecordedRevision]:
+        async with open_store(run.home.store) as store:
+            every = [await store.revisions.of(uid, one.number) for one in attempts]
+            return [one for found in every for one in found]
+
+    states = [one.state for one in asyncio.run(found())]
+    return states.count(RevisionState.FOLLOWED)
+
+
+def appearances(run: HomeRun, command: subprocess.Popen[str]) -> Iterator[None]:
+    """Yield each time that a revision appears, until the command ends."""
+    known: set[tuple[int, int]] = set()
+    while command.poll() is None:
+        for path in run.home.root.glob(f"plans/*/children/train-*/{REVISION}"):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            stamp = status.st_ino, status.st_mtime_ns
+            if stamp not in known:
+                known.add(stamp)
+                yield
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("case", range(-(-NUM_KILLS // KILLS_PER_RUN)))
+def test_kills_in_the_middle_of_revisions(case: int, tmp_path: Path) -> None:
+    """Whatever is killed, the plan succeeds, with the losses of one that stays."""
+    dice = random.Random(f"{SEED}/{case}")  # noqa: S311 - no secret
+    model = HomeRun(tmp_path / "model")
+    model.folder.mkdir()
+    still = f"runPolicy: {{replanOnline: false}}\n  {TWO_STAGES}"
+    undisturbed = model.write(steps=STEPS, batch=BATCH, extra=still).run(*LARGE)
+    assert undisturbed.code == ExitCode.DONE, undisturbed.err
+    (tmp_path / "run").mkdir()
+    run = model.copy(tmp_path / "run")
+    run.write(steps=STEPS, batch=BATCH, extra=ALWAYS, name="revised")
+    kills, followed, ended = 0, 0, Ended(-1, "", "")
+    with watched(run) as gangs:
+        for _ in range(MOST_RUNS):
+            command, spared = revising(run), dice.randint(1, MOST_SPARED)
+            for _ in appearances(run, command):
+                spared -= 1
+                if kills < KILLS_PER_RUN and spared <= 0:
+                    spared = dice.randint(1, MOST_SPARED)
+                    time.sleep(dice.uniform(0, MIDST_S))
+                    kinds = ("command", "everything", "keeper", "rank", "gang")
+                    what = victims(dice.choice(kinds), run, command)
+                    kills += kill_now(what) > 0
+            out, err = command.communicate()
+            ended = Ended(command.returncode, out, err)
+            if ended.code >= 0:  # not killed
+                assert ended.code == ExitCode.DONE, ended.err
+                followed += sum(
+                    one.state == RevisionState.FOLLOWED
+                    for one in ended.status.revisions
+                )
+                assert run.losses("revised") == model.losses()
+                if kills == KILLS_PER_RUN:
+                    break
+    assert kills == KILLS_PER_RUN
+    assert ended.code == ExitCode.DONE, ended.err
+    assert followed > 0
+    assert gangs.most_gangs <= 1
+    assert gangs.most_of_a_rank <= 1
+    assert wait_until_gone(run) == {}
