@@ -40,7 +40,7 @@ class Options:
     """Bytes of an emulated device; 0 is what the plan says."""
     revision_file: Path | None = None
     """In which a revision of the plan may appear; None: the plan stays."""
-    revision_wait_s: float = 20.0
+    revision_wait_s: float = 10.0
     """For one, before the first step on a device that is smaller than planned."""
     debug: bool = False
 
@@ -50,7 +50,7 @@ MOST_PORT = 65_535
 STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
 MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
 REVISION_HELP = "in which a revision of the plan may appear while it runs"
-REVISION_WAIT_HELP = "for one, if a device is smaller than planned (20)"
+REVISION_WAIT_HELP = "for one, if a device is smaller than planned (10)"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 
 
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("revisions")
     add = group.add_argument
     add("--revision-file", type=Path, metavar="FILE", help=REVISION_HELP)
-    add("--revision-wait-s", type=seconds, default=20.0, help=REVISION_WAIT_HELP)
+    add("--revision-wait-s", type=seconds, default=10.0, help=REVISION_WAIT_HELP)
     return made
 
 

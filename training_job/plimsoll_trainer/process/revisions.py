@@ -39,6 +39,8 @@ from plimsoll_trainer.process.host_memory import check_host_memory
 from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.reports import Reporter
 
+REPORT_S = 2.0
+"""Between two reports meanwhile."""
 POLL_S = 0.2
 """Between two looks for a revision while the first step waits for it."""
 Stamp = tuple[int, int]
@@ -107,8 +109,12 @@ class Revisions:
         peak = stage.peak()
         needed = 0 if peak is None else peak.device.upper_bytes
         is_short = self.path is not None and 0 < capacity_bytes < needed
-        end_s = self.clock() + self.wait_s
+        end_s = reported_s = self.clock()
+        end_s += self.wait_s
         while True:
+            if is_short and self.clock() - reported_s > REPORT_S:
+                reported_s = self.clock()
+                self.reporter.observe("short")  # a pod is given one in the answer
             flags = is_short and self.clock() < end_s, stop.is_set
             (waits, stopped), known = self.control.least_of(self.newest, *flags)
             if stopped or not waits or known > self.plan.revision:

@@ -98,7 +98,8 @@ def test_a_device_with_less_than_it_says_is_planned_around(
     run: HomeRun, code: Path
 ) -> None:
     """The bound is widened in the store, a new plan fits, and training goes on."""
-    eight, policy = (*DEVICES[:3], "8", *DEVICES[4:]), "runPolicy: {oomReplanLimit: 4}"
+    eight = (*DEVICES[:3], "8", *DEVICES[4:])
+    policy = "runPolicy: {oomReplanLimit: 4, replanOnline: false}"
     write(run, f"{policy}\n  launch: {{policy: PlanOnly}}")
     dry = run.run(*eight, code=code)
     assert dry.status.plan is not None, dry.err
@@ -166,7 +167,8 @@ def test_running_out_of_memory_is_planned_around_only_so_often(
 
 def test_what_a_person_fixed_is_not_planned_around(run: HomeRun, code: Path) -> None:
     """It runs out of memory once, and the message says what to change."""
-    write(run, "override: {gpus: 2, pipeline: 2, data: 1}")
+    fixed = "override: {gpus: 2, pipeline: 2, data: 1}"
+    write(run, f"{fixed}\n  runPolicy: {{replanOnline: false}}")
     ended = run.run(*DEVICES, "--real-device-memory", "1MiB", code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "GPUOutOfMemory"

@@ -72,7 +72,7 @@ def test_a_device_with_less_than_it_says_is_planned_around_before_a_launch(
     run: HomeRun, code: Path
 ) -> None:
     """No attempt is lost: the first one trains by a plan that fits."""
-    limit = "runPolicy: {oomReplanLimit: 4}\n  "
+    limit = "runPolicy: {oomReplanLimit: 4, replanOnline: false}\n  "
     less = less_than_planned(run, code, limit)
     write(run, f"{limit}launch: {{rehearse: Always}}")
     ended = run.run(*EIGHT, "--real-device-memory", less, code=code)
