@@ -62,6 +62,8 @@ class Operator:
 
     environment: dict[str, str]
     log: Path
+    module: str = "plimsoll_operator"
+    """That is run."""
     within: tuple[str, ...] = ()
     """Command that runs it in another place than this machine."""
     num_starts: int = 0
@@ -122,7 +124,7 @@ class Operator:
                     [
                         *("setpriv", "--pdeathsig", "KILL"),
                         *self.within,
-                        *(sys.executable, "-m", "plimsoll_operator"),
+                        *(sys.executable, "-m", self.module),
                     ],
                     env=self.environment,
                     stdout=log,
@@ -204,6 +206,18 @@ class Ground:
         """Steps that the first rank of a Job has begun."""
         file = self.folder / "orders" / f"{job}-0.steps"
         return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    def losses(self, plan: str) -> dict[int, list[str]]:
+        """Losses of the micro-batches of each step, as it was trained last."""
+        found: dict[int, list[str]] = {}
+        paths = (self.folder / "orders").glob(f"{plan}-train-*.losses")
+        for path in sorted(paths, key=lambda one: one.stat().st_mtime):
+            mine: dict[int, list[str]] = {}
+            for line in path.read_text().splitlines():
+                step, _, value = line.partition(" ")
+                mine.setdefault(int(step), []).append(value)
+            found |= mine
+        return found
 
     def status(self, name: str) -> dict[str, Any]:
         """Status of a plan."""
@@ -295,7 +309,13 @@ def has_reason(kind: str, reason: str) -> Callable[[dict[str, Any]], bool]:
 
 @contextmanager
 def a_ground(
-    cluster: Cluster, folder: Path, runtime_image: str, **settings: str
+    cluster: Cluster,
+    folder: Path,
+    runtime_image: str,
+    *,
+    devices: Gpus = DEVICES,
+    module: str = "plimsoll_operator",
+    **settings: str,
 ) -> Iterator[Ground]:
     """Make a namespace with an operator of its own; take all of it away at the end.
 
@@ -303,10 +323,12 @@ def a_ground(
         cluster: has nodes.
         folder: that pods can see.
         runtime_image: which the nodes have.
+        devices: of each node.
+        module: of the operator.
         settings: of the operator, beside the usual ones; without `PLIMSOLL_`.
     """
     namespace = f"ground-{secrets.token_hex(3)}"
-    prepare(cluster, namespace, folder)
+    prepare(cluster, namespace, folder, devices)
     ground = Ground(
         cluster=cluster,
         namespace=namespace,
@@ -316,6 +338,7 @@ def a_ground(
             | {"PLIMSOLL_RUNTIME_IMAGE": runtime_image}
             | {f"PLIMSOLL_{name}": value for name, value in settings.items()},
             log=folder / "operator.log",
+            module=module,
         ),
     )
     ground.operator.start()
@@ -330,10 +353,10 @@ def a_ground(
         cluster.kubectl("delete", "pv", namespace, "--wait=false")
 
 
-def prepare(cluster: Cluster, namespace: str, folder: Path) -> None:
+def prepare(cluster: Cluster, namespace: str, folder: Path, devices: Gpus) -> None:
     """Give the nodes devices, and the namespace what plans need."""
     for node in cluster.nodes:
-        pretend(cluster, node, DEVICES)
+        pretend(cluster, node, devices)
     for name in ("code", "orders", "saved"):
         (folder / name).mkdir()
         (folder / name).chmod(0o777)  # whoever a pod runs as

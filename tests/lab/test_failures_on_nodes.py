@@ -62,7 +62,8 @@ def failing(ground: Ground) -> Ground:
     ground.order("broken-train", raise_at=RAISED_AT)
     ground.order("endless-train", pause_s=SLOWLY_S)
     ground.launch("broken", runPolicy={"backoffLimit": 1})
-    ground.launch("smaller", runPolicy={"oomReplanLimit": 4})
+    stays = {"replanOnline": False}
+    ground.launch("smaller", runPolicy={"oomReplanLimit": 4} | stays)
     gpus = ground.status("first")["plan"]["gpus"]
     first = ground.plan("any")["spec"]["launch"] | {"rehearse": "Always"}
     ground.launch("rehearsed", launch=first, runPolicy={"oomReplanLimit": 4})

@@ -10,8 +10,10 @@ profiles stay valid.
     {"host_bytes": 4294967296}    memory of the host, taken and used
     {"start_bytes": 943718400}    the same, but once, before the first step
     {"device_bytes": 2000000}     somebody else takes all but so much of the device
+    {"slow_s": 0.01}              rank 1 takes so much longer for each layer
 
-The first rank writes each step that it begins to `/orders/<host>.steps`.
+The first rank writes each step that it begins to `/orders/<host>.steps`, and whoever
+computes losses writes them, with their step, to `/orders/<host>.losses`.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ HOST = re.compile(r"(.+-(?:train|profile|rehearsal))-.+")
 """Of a pod: the name of its Job begins with that of its plan, and what it is for."""
 WIDTH, DEPTH, NUM_CLASSES = 256, 6, 8
 CHUNK_BYTES = 2**20
+LATEST = [0]
+"""Step that a batch was made of last."""
 
 
 def workload(*, variant: int = 0) -> Workload:
@@ -61,12 +65,22 @@ def workload(*, variant: int = 0) -> Workload:
 
 def layer(wide_in: int, wide_out: int) -> nn.Module:
     """Build one layer."""
-    return nn.Sequential(nn.Linear(wide_in, wide_out), nn.GELU())
+    return nn.Sequential(nn.Linear(wide_in, wide_out), nn.GELU(), Passing())
+
+
+class Passing(nn.Module):
+    """Passes on what it gets, on rank 1 as slowly as is ordered."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same."""
+        if os.environ.get("RANK") == "1":
+            time.sleep(order().get("slow_s", 0.0))
+        return x
 
 
 def batch(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Make random points; the class of each is its largest coordinate."""
-    given = order()
+    given, LATEST[0] = order(), step
     write_down(step, first)
     time.sleep(given.get("pause_s", 0.0))
     if step >= given.get("raise_at", step + 1):
@@ -82,7 +96,11 @@ def batch(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
 
 def loss(logits: Tensor, classes: Tensor) -> Tensor:
     """Compare: logits [samples, points, classes], classes [samples, points]."""
-    return functional.cross_entropy(logits.flatten(0, 1), classes.flatten())
+    found = functional.cross_entropy(logits.flatten(0, 1), classes.flatten())
+    if "RANK" in os.environ and ORDERS.is_dir():
+        with (ORDERS / f"{socket.gethostname()}.losses").open("a") as losses:
+            losses.write(f"{LATEST[0]} {found.item().hex()}\n")
+    return found
 
 
 def order() -> dict[str, Any]:

@@ -123,17 +123,23 @@ def appearances(run: HomeRun, command: subprocess.Popen[str]) -> Iterator[None]:
         time.sleep(0.001)
 
 
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
+    """A run whose plan stays, and which knows profile and replay."""
+    run = HomeRun(tmp_path_factory.mktemp("still"))
+    stays = f"runPolicy: {{replanOnline: false}}\n  {TWO_STAGES}"
+    ended = run.write(steps=STEPS, batch=BATCH, extra=stays).run(*LARGE)
+    assert ended.code == ExitCode.DONE, ended.err
+    return run
+
+
 @pytest.mark.parametrize("case", range(-(-NUM_KILLS // KILLS_PER_RUN)))
-def test_kills_in_the_middle_of_revisions(case: int, tmp_path: Path) -> None:
+def test_kills_in_the_middle_of_revisions(
+    case: int, still: HomeRun, tmp_path: Path
+) -> None:
     """Whatever is killed, the plan succeeds, with the losses of one that stays."""
     dice = random.Random(f"{SEED}/{case}")  # noqa: S311 - no secret
-    model = HomeRun(tmp_path / "model")
-    model.folder.mkdir()
-    still = f"runPolicy: {{replanOnline: false}}\n  {TWO_STAGES}"
-    undisturbed = model.write(steps=STEPS, batch=BATCH, extra=still).run(*LARGE)
-    assert undisturbed.code == ExitCode.DONE, undisturbed.err
-    (tmp_path / "run").mkdir()
-    run = model.copy(tmp_path / "run")
+    run = still.copy(tmp_path)
     run.write(steps=STEPS, batch=BATCH, extra=ALWAYS, name="revised")
     kills, followed, ended = 0, 0, Ended(-1, "", "")
     with watched(run) as gangs:
@@ -155,7 +161,7 @@ def test_kills_in_the_middle_of_revisions(case: int, tmp_path: Path) -> None:
                     one.state == RevisionState.FOLLOWED
                     for one in ended.status.revisions
                 )
-                assert run.losses("revised") == model.losses()
+                assert run.losses("revised") == still.losses()
                 if kills == KILLS_PER_RUN:
                     break
     assert kills == KILLS_PER_RUN
