@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -315,7 +315,7 @@ def a_ground(
     *,
     devices: Gpus = DEVICES,
     module: str = "plimsoll_operator",
-    **settings: str,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Ground]:
     """Make a namespace with an operator of its own; take all of it away at the end.
 
@@ -336,7 +336,7 @@ def a_ground(
         operator=Operator(
             environment=settings_for(cluster, namespace, folder)
             | {"PLIMSOLL_RUNTIME_IMAGE": runtime_image}
-            | {f"PLIMSOLL_{name}": value for name, value in settings.items()},
+            | {f"PLIMSOLL_{name}": value for name, value in (settings or {}).items()},
             log=folder / "operator.log",
             module=module,
         ),

@@ -64,7 +64,7 @@ def ground(
     """Namespace in which one plan has been profiled, replayed and trained."""
     folder = tmp_path_factory.mktemp("ground")
     settings = {"DATABASE": database.url(database.make()), "LOG_LEVEL": "debug"}
-    with a_ground(nodes, folder, runtime_image, **settings) as found:
+    with a_ground(nodes, folder, runtime_image, settings=settings) as found:
         found.train_first()
         yield found
 
