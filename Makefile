@@ -83,10 +83,13 @@ gpu:            ## measure a GPU against predictions, torch and numpy alone; DEV
 KILLS ?= 200
 soak: env-dev   ## kill runs at random moments, KILLS=200 times, and operators 5 times that
 	@PLIMSOLL_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
-	  tests/operator/backends/local/test_kills.py
+	  tests/operator/backends/local/test_kills.py \
+	  tests/operator/backends/local/test_revisions.py
 	@$(BIN)/python -m tests.lab prepare
 	@PLIMSOLL_KILLS=$$((5 * $(KILLS))) $(BIN)/python -m pytest -q \
 	  tests/lab/test_kills_on_a_server.py
+	@PLIMSOLL_KILLS=$$((($(KILLS) + 6) / 7)) $(BIN)/python -m pytest -q \
+	  tests/lab/test_revisions_on_nodes.py
 
 docs: env-dev   ## write the pages that are made from the code, and the definition
 	@$(BIN)/python -m tools.formats

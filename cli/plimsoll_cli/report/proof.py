@@ -85,16 +85,21 @@ def proof_view(
 ) -> ProofView:
     """The certificate in words and rows; `plan` is the answer's, or an earlier one."""
     certificate = answer.certificate
+    noun = device_noun(certificate.space.offers)
     sentences = certificate_lines(certificate)
     if isinstance(answer, Solution):
         why = [] if problem is None else [why_text(problem, answer)]
         sentences = [*sentences, *why, ending_text(answer)]
-        if plan is not None and plan != answer.plan:
+        if plan is not None and plan.revision > answer.plan.revision:
+            sentences.append(
+                "this is proven of the plan that was launched; while it ran, it was "
+                f"revised to revision {plan.revision}, on as many {noun}s"
+            )
+        elif plan is not None and plan != answer.plan:
             since = f"this is the newest answer, plan {digest_of(answer.plan)}"
             sentences.append(f"{since}; what is measured is of the plan before it")
     most = max(map(overload, certificate.counts), default=1.0)
     rows = joined([row_of(answer, count, most) for count in certificate.counts])
-    noun = device_noun(certificate.space.offers)
     used = {rule for count in certificate.counts for rule in count.decisions.rule}
     return ProofView(
         sentences=tuple(sentence(line) for line in sentences),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.memory.bounds import Bound
-from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.planned import candidate_of, found_of
 from plimsoll_planner.search.tuple_search import TupleSearch
@@ -66,7 +66,12 @@ def timeline(
     count = min(plan.num_micro_batches, most_micro_batches)
     candidate = candidate_of(plan, mesh, plan.offers)
     found = found_of(search, plan, candidate)
-    times = search.stage_times(found, Bound.EXPECTED)
+    times = [
+        paced(times, stage, plan.num_micro_batches)
+        for times, stage in zip(
+            search.stage_times(found, Bound.EXPECTED), plan.stages, strict=True
+        )
+    ]
     placed = search.placed(candidate)
     of_step = candidate.schedule, times, plan.num_micro_batches, placed
     # If ranks share cores, all of a step is stretched to its length.
@@ -82,6 +87,19 @@ def timeline(
         end_s=end_s,
         num_micro_batches=count,
         is_whole=is_whole,
+    )
+
+
+def paced(times: StageTimes, stage: Stage, num_micro_batches: int) -> StageTimes:
+    """Seconds of a stage as the plan expects them: a revision has paces of its own."""
+    profiled_s = times.passes_s(num_micro_batches)
+    if stage.passes is None or not profiled_s:
+        return times
+    pace = stage.passes.expected_s / profiled_s
+    return replace(
+        times,
+        forward_s=nearest(times.forward_s * pace),
+        backward_s=nearest(times.backward_s * pace),
     )
 
 

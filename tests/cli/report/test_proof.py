@@ -97,6 +97,9 @@ def test_a_newer_answer_than_the_plan_says_so() -> None:
     """The run was of one plan, the certificate is of the next."""
     problem = a_question(700)
     answer = solved(problem)
-    older = replace(answer.plan, revision=7)
+    older = replace(answer.plan, engine_version="older")
     assert "newest answer" in proof_view(answer, problem, older).sentences[-1]
+    revised = replace(answer.plan, revision=2)
+    said = proof_view(answer, problem, revised).sentences[-1]
+    assert said.endswith("it was revised to revision 2, on as many devices.")
     assert "newest answer" not in " ".join(view_of(problem).sentences)
