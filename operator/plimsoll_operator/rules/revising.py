@@ -36,6 +36,9 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.solution import Solution
 
+MOST_REFUSED = 3
+"""Revisions of an attempt: what ranks cannot follow, they will hardly follow later."""
+
 
 def revising(given: StepInput) -> tuple[Action, ...]:
     """Actions by which the plan that runs is revised, if any."""
@@ -56,7 +59,9 @@ def looking(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
     """Actions if no revision is under way: search, or write down what was found."""
     policy, stages = given.spec.run_policy, running.stages
     is_as_planned = stages is None or stages.cause is None
-    if is_as_planned or len(running.revisions) >= policy.replan_limit:
+    states = [one.state for one in running.revisions]
+    is_over = len(states) >= policy.replan_limit
+    if is_as_planned or is_over or states.count(RevisionState.REFUSED) >= MOST_REFUSED:
         return ()
     if isinstance(running.answer, Revision):
         attempt = given.state.attempts[-1].number

@@ -57,6 +57,8 @@ def revise(
     refusal = Stays(reason="")
     for asked in variants(problem):
         search = RevisedSearch(asked, plan, lacking_bytes=observed.lacking_bytes)
+        if search.tables.is_grouped:
+            return Stays(reason="of so many layers, stages begin with some alone")
         search.take_paces(observed.passes_s)
         found = revised(search, observed, steps_left)
         if isinstance(found, Revision):

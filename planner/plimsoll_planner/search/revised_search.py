@@ -143,10 +143,10 @@ class RevisedSearch(TupleSearch):
 
     @cached_property
     def _tied(self) -> list[int]:
-        """Layers whose trained tensors other layers have, as places of the tables."""
+        """Layers whose parameters other layers have, as places of the tables."""
         starts = self.tables.starts
         tied = self.problem.profile.tied
-        layers = {layer for tie in tied if tie.gradient_bytes for layer in tie.layers}
+        layers = {layer for tie in tied if tie.parameter_bytes for layer in tie.layers}
         return sorted({int(np.searchsorted(starts, n, "right")) - 1 for n in layers})
 
     def step_now_s(self) -> float:

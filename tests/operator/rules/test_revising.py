@@ -120,6 +120,13 @@ def test_nothing_swings(state: RevisionState) -> None:
     assert actions(seen, replanCooldownSeconds=5, replanLimit=1) == []
 
 
+def test_ranks_that_refuse_are_left_alone() -> None:
+    """They hardly follow another time what they cannot follow."""
+    refused = replace(OFFERED, state=RevisionState.REFUSED, settled_s=NOW_S - 100)
+    assert actions(running(revisions=(refused,) * 2)) == [Revise()]
+    assert actions(running(revisions=(refused,) * 3)) == []
+
+
 def test_a_revision_is_offered_until_all_ranks_have_answered() -> None:
     """Those that follow report by it."""
     offer = OfferRevision(attempt=1, revision=REVISION)

@@ -30,7 +30,7 @@ def steps_within(
     search, candidate = oracle.search, oracle.candidate
     held = [choice.stated for choice in running.choices]
     tied = search.problem.profile.tied
-    staying = {layer for tie in tied if tie.gradient_bytes for layer in tie.layers}
+    staying = {layer for tie in tied if tie.parameter_bytes for layer in tie.layers}
     for inner in combinations(range(1, oracle.size), candidate.num_stages - 1):
         cuts = (0, *inner)
         if any(
