@@ -118,12 +118,25 @@ def test_what_moved_is_saved_where_it_is(
     assert losses(report) | resumed == undisturbed
 
 
+def offloading(plan: HybridPlan, num_bytes: int) -> Revision:
+    """Revision with activations in the memory of the machine."""
+    revision = revision_of(plan, (0, 3, 5))
+    first, last = revision.plan.stages
+    away: dict[str, Any] = {"offloaded_bytes": num_bytes, "host_bytes": num_bytes}
+    first = replace(first, offloaded_layers=(1,), **away)
+    return replace(revision, plan=replace(revision.plan, stages=(first, last)))
+
+
 BAD: dict[str, tuple[Callable[[HybridPlan], Revision], str]] = {
     "another world": (
         lambda plan: revision_of(
             replace(plan, micro_batch=1, num_micro_batches=8), (0, 3, 5)
         ),
         "follows another plan than revision 1, which runs",
+    ),
+    "a full host": (
+        lambda plan: offloading(plan, 2**52),
+        "optimizers or activations in host memory, which takes 4194304.00 GiB of ",
     ),
     "a plan that does not run": (
         lambda plan: revision_of(revision_of(plan, (0, 3, 5)).plan, (0, 2, 5)),
