@@ -37,7 +37,12 @@ LONG_S = 900.0
 LOOK_S = 1.0
 """Between two looks for processes."""
 DEVICES = Gpus(count=4, memory_mib=16)
-TWO_STAGES = {"pipeline": 2, "data": 1, "optimizerHome": "device"}
+TWO_STAGES = {
+    "pipeline": 2,
+    "data": 1,
+    "microBatch": 4,
+    "optimizerHome": "device",
+}
 ALWAYS = {"replanCooldownSeconds": 0, "replanLimit": 1000}
 RANDOM = "tests.support.revising_operator"
 TRAINING = {"globalBatchSize": 8, "steps": STEPS}

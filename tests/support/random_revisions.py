@@ -8,13 +8,19 @@ ranks.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from plimsoll_operator.backends import commands
 from plimsoll_operator.backends.local import loop
 from plimsoll_operator.solving import revise_cache
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.revision import Cause, Revision, cuts_of, num_layers_of
 from plimsoll_planner.revising.observed import ObservedStages
+from plimsoll_planner.revising.revise import kept_world
+from plimsoll_planner.search.build_plan import build_plan
+from plimsoll_planner.search.planned import found_of
+from plimsoll_planner.search.revised_search import RevisedSearch
 from tests.support.plans import revision_of
 
 DICE = random.Random()  # noqa: S311 - no secret
@@ -41,9 +47,8 @@ def seen(plan: HybridPlan, limits: object, reports: object) -> ObservedStages:
     )
 
 
-def answer(asked: revise_cache.ReviseQuestion, problem: object) -> Revision:
-    """Another plan of the same stages."""
-    del problem
+def answer(asked: revise_cache.ReviseQuestion, problem: Problem) -> Revision:
+    """Another plan of the same stages, with the peaks that it is predicted to have."""
     plan = asked.plan
     num_layers, cuts = num_layers_of(plan), cuts_of(plan)
     while True:
@@ -51,4 +56,8 @@ def answer(asked: revise_cache.ReviseQuestion, problem: object) -> Revision:
         if (0, *inner) != cuts:
             break
     again = DICE.sample(range(num_layers), DICE.randint(0, 3))
-    return revision_of(plan, (0, *inner, num_layers), again)
+    revision = revision_of(plan, (0, *inner, num_layers), again)
+    search = RevisedSearch(problem, plan)
+    found = found_of(search, revision.plan, search.candidate)
+    after = kept_world(plan, build_plan(search, found))
+    return replace(revision, plan=after or revision.plan)
