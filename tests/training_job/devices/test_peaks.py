@@ -33,6 +33,9 @@ class Script:
         peak = next(self._peaks)
         return UsedBytes(allocated=peak, reserved=peak, device=peak)
 
+    def trim(self) -> None:
+        """Do nothing: nothing is kept."""
+
 
 def test_the_first_step_is_a_phase_of_its_own() -> None:
     """Later steps keep their phases apart, each with its largest peak."""

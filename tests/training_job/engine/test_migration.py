@@ -14,17 +14,18 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch import Tensor, nn
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.revision import Cuts, Move
 from plimsoll_planner.revising.moves import moves_between
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
-from plimsoll_trainer.engine.migration import rearrange, unmovable
+from plimsoll_trainer.engine.migration import grown, rearrange, unmovable
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.workload import Layer, Workload
 from tests.support.drawing import draws
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt
@@ -44,6 +45,8 @@ class Kind:
     sharding: Sharding = Sharding.NONE
     home: OptimizerHome = OptimizerHome.DEVICE
     workload: dict[str, Any] = field(default_factory=dict)
+    empty: int | None = None
+    """Index of a layer that holds no tensor."""
 
     @property
     def num_ranks(self) -> int:
@@ -53,6 +56,7 @@ class Kind:
 
 KINDS = {
     "fp32": Kind(),
+    "empty": Kind(empty=3),
     "bf16": Kind(workload={"precision": "bf16"}),
     "dropout": Kind(workload={"dropout": 0.1}),
     "replicas": Kind(num_stages=2, replicas=2),
@@ -115,6 +119,10 @@ def a_history(seed: int, kind: Kind) -> dict[int, Layout]:
 def train(kind: Kind, histories: list[dict[int, Layout]]) -> list[Trace]:
     """Loss and norm of each step of each history, as one rank."""
     workload = a_gpt(depth=NUM_LAYERS - 2, width=16, tied=False, **kind.workload)
+    if kind.empty is not None:
+        layers = list(workload.layers)
+        layers[kind.empty] = Layer(name="scale", factory=nn.GELU, kind="scale")
+        workload = replace(workload, layers=tuple(layers))
     world = join_world(kind.num_stages, kind.replicas, CPU)
     return [run_history(kind, history, workload, world) for history in histories]
 
@@ -241,6 +249,39 @@ def test_stages_that_hold_state_otherwise_exchange_nothing() -> None:
     refusal = unmovable(a_gpt(depth=NUM_LAYERS - 2, tied=False), slices, moves)
     assert refusal is not None
     assert "from stage 1 to stage 0, which divides its state otherwise" in refusal
+
+
+class Growing(nn.Module):
+    """Makes a buffer at its first micro-batch."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Leave them as they are."""
+        if not hasattr(self, "count"):
+            self.register_buffer("count", inputs.new_ones(1))
+        return inputs
+
+
+def refuse() -> tuple[str | None, ...]:
+    """Refusals before and after a layer has made a buffer, of it and of another."""
+    workload, kind = a_gpt(depth=NUM_LAYERS - 2, tied=False), Kind(num_stages=1)
+    growing = Layer(name="growing", factory=Growing, kind="growing")
+    layers = (*workload.layers[:3], growing, *workload.layers[4:])
+    workload = replace(workload, layers=layers)
+    trainer = trainer_of(kind, Layout(cuts=(0,)), workload, join_world(1, 1, CPU))
+    its, other = (Move(layer=layer, source=0, destination=1) for layer in (3, 4))
+    before = grown(trainer, [its, other])
+    trainer.run_step(0)
+    return before, grown(trainer, [other]), grown(trainer, [its])
+
+
+@pytest.mark.slow
+def test_a_layer_that_has_made_a_buffer_stays() -> None:
+    """Built anew it would not have it."""
+    [(before, other, after)] = run_ranks(refuse, 1)
+    assert before is None
+    assert other is None
+    assert after is not None
+    assert "layer 'growing' holds other parameters or buffers" in after
 
 
 def move_another() -> str:

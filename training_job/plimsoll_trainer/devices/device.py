@@ -63,6 +63,9 @@ class Device(Protocol):
         """The most since the last call; counting starts anew."""
         ...
 
+    def trim(self) -> None:
+        """Give back to the device what the allocator keeps and nothing lies in."""
+
 
 class HostDevice:
     """This process as an emulated device."""
@@ -101,6 +104,9 @@ class HostDevice:
         peak = self._counters.peak_bytes
         self._counters.reset_peak()
         return UsedBytes(allocated=peak, reserved=peak, device=peak)
+
+    def trim(self) -> None:
+        """Do nothing: nothing is kept."""
 
 
 class CudaDevice:
@@ -151,6 +157,10 @@ class CudaDevice:
         return UsedBytes(
             allocated=allocated, reserved=reserved, device=reserved + outside
         )
+
+    def trim(self) -> None:
+        """Empty the allocator's cache."""
+        torch.cuda.empty_cache()
 
 
 def nccl_version() -> str:

@@ -29,6 +29,8 @@ class PeakWatch:
     def begin_anew(self) -> None:
         """Forget all peaks: what follows is by another plan."""
         self._found, self._in_first_step = {}, True
+        self._device.trim()
+        self._device.read_peak()
 
     def begin(self, phase: Phase) -> None:
         """Note the phase that follows, if it is not one of a step."""

@@ -15,7 +15,11 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share, lay_out
-from plimsoll_trainer.engine.split_tensors import declare_gradients, parameters_here
+from plimsoll_trainer.engine.split_tensors import (
+    declare_gradients,
+    here,
+    parameters_here,
+)
 from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
 from plimsoll_trainer.engine.tied_tensors import join_ties, tied_in
 from plimsoll_trainer.errors import WorkloadError
@@ -31,6 +35,14 @@ class BuiltLayer:
     """Those that train and that no earlier layer of the rank has."""
     sums: dict[str, Sum]
     """Of all as they were built, by name, if they are whole only while at work."""
+    held: tuple[int, int]
+    """`held_by` the layer as it was built."""
+
+
+def held_by(layer: nn.Module) -> tuple[int, int]:
+    """Number of parameters and buffers of a layer that are here, and their bytes."""
+    tensors = [here(one) for one in (*layer.parameters(), *layer.buffers())]
+    return len(tensors), sum(one.nbytes for one in tensors)
 
 
 def build_trained(
@@ -54,7 +66,7 @@ def build_trained(
         sums = sums_of_parameters(layer, device)
     own = parameters_here(layer)
     flat = lay_out(own, tied, workload.gradient_dtype, share)
-    return BuiltLayer(flat=flat, sums=sums)
+    return BuiltLayer(flat=flat, sums=sums, held=held_by(layer))
 
 
 def build_layer(

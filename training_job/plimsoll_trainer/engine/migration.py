@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.revision import Move
-from plimsoll_trainer.engine.built_layer import BuiltLayer, build_trained
+from plimsoll_trainer.engine.built_layer import BuiltLayer, build_trained, held_by
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageModule, StageSlice, stage_of
@@ -88,6 +88,26 @@ def unmovable(
                 f"layer {layer!r} cannot move from stage {move.source} to stage "
                 f"{move.destination}, which divides its state otherwise or keeps it "
                 "elsewhere"
+            )
+    return None
+
+
+def grown(trainer: Trainer, moves: Sequence[Move]) -> str | None:
+    """First layer of this stage that is to move and is not as it was built, if any.
+
+    One that has made a buffer since cannot be built anew as it is.
+    """
+    stage = trainer.stage
+    for move in moves:
+        name = str(move.layer)
+        if (
+            name in stage.built
+            and held_by(stage.layers[name]) != stage.built[name].held
+        ):
+            return (
+                f"layer {trainer.workload.layers[move.layer].name!r} holds other "
+                "parameters or buffers than when it was built: let its constructor "
+                "make all that it holds"
             )
     return None
 
@@ -210,6 +230,8 @@ def exchange(
     """
     device, group = trainer.world.device, trainer.world.pipeline_group
     pairs = [(one, in_one_piece(one, device)) for one in tensors if one.numel()]
+    if not pairs:
+        return
     works = dist.batch_isend_irecv(
         [
             dist.P2POp(operation, sent, group=group, group_peer=stage)

@@ -25,7 +25,7 @@ from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.revision import Revision, difference
 from plimsoll_trainer.checkpoint.state import check_optimizer
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.migration import rearrange, unmovable
+from plimsoll_trainer.engine.migration import grown, rearrange, unmovable
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import HostFullError
 from plimsoll_trainer.process.assignment import (
@@ -156,7 +156,7 @@ class Revisions:
         )
         self.reporter.revised(revision.plan, moved_bytes, moved_s)
         if self.control.rank == 0:
-            self.warn(said_of(revision, step, moved_s))
+            self.warn(line_of(revision, step, moved_s))
 
     def _follow(self, plan: HybridPlan, assignment: Assignment) -> None:
         """Note the plan that runs."""
@@ -184,7 +184,8 @@ class Revisions:
                 check_optimizer(workload, self.trainer.world.device)
         except PlimsollError as error:
             return str(error)
-        return unmovable(workload, self.trainer.slices, revision.moves) or ""
+        refusal = unmovable(workload, self.trainer.slices, revision.moves)
+        return refusal or grown(self.trainer, revision.moves) or ""
 
     def _host_refusal(self, revision: Revision) -> str:
         """Why the machines of some ranks have too little memory; empty if none has."""
@@ -200,7 +201,7 @@ class Revisions:
         return ""
 
 
-def said_of(revision: Revision, step: int, moved_s: float) -> str:
+def line_of(revision: Revision, step: int, moved_s: float) -> str:
     """Line for people about a revision that was applied."""
     count = len(revision.moves)
     moves = f"{count} layer{'s' if count > 1 else ''} moved" if count else "none moved"
