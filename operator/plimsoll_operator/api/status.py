@@ -217,23 +217,23 @@ class RevisionStatus(ApiRecord):
     revision: Count
     """The number of the revision."""
     state: Label
-    """What the ranks made of the revision: `offered`, `followed` or `refused`."""
+    """State of the revision at its ranks: `offered`, `followed` or `refused`."""
     cause: Label
-    """What was observed: `Pace`, a stage computes more slowly or faster than planned;
+    """Cause: `Pace`, a stage computes more slowly or faster than planned;
     `Peak`, a rank held more than its bound; `Capacity`, a device is smaller."""
     moved_layers: Index = 0
-    """How many layers went to another stage, one step to a neighbour each time."""
+    """Number of moves of a layer to a stage beside its own."""
     step_percent: DecimalAmount
-    """How long a step is expected to take, in per cent of one by the plan before; above
-    100 where memory asked for it."""
+    """Expected time of a step, in per cent of one by the plan before; above 100 where
+    memory asked for it."""
     step: Index = 0
-    """After which step the ranks followed or refused."""
+    """Number of steps after which the ranks followed or refused."""
     seconds: DecimalAmount | None = None
-    """How long training waited for the layers."""
+    """Time that training waited for the layers."""
     message: Words = ""
-    """Why the ranks refused."""
+    """Reason of the ranks that refused."""
     time: Time = ""
-    """When the revision was made."""
+    """Time of the revision."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

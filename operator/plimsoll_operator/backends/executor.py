@@ -219,6 +219,9 @@ class Executor:
                 peak = peak_of(by_digest[one.plan_digest], one.rank)
                 micro_batch = plan.micro_batch
                 await self.store.observations.save(uid, one, peak, micro_batch, ended_s)
+        if full is not None:  # of the plan that it ran by, settled or not
+            its = next((r for r in reports.observations if r.rank == full.rank), None)
+            plan = plan if its is None else by_digest.get(its.plan_digest, plan)
         observed = await self.store.observations.of(uid, attempt.number)
         lesson = Lesson(
             plan_uid=uid,
@@ -240,3 +243,4 @@ class Executor:
             phase=None if full is None else full.phase,
         )
         await self.records.end(ended, observed)
+        self.revisions.cache.forget(uid)

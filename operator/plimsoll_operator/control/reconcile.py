@@ -26,7 +26,15 @@ from plimsoll_operator.objects.owned_objects import OwnedObjects
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_operator.objects.pod_template import Release
 from plimsoll_operator.objects.record_maps import MapRecords
-from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
+from plimsoll_operator.rules.actions import (
+    Action,
+    Clear,
+    OfferRevision,
+    Revise,
+    Solve,
+    StopTraining,
+    WakeAt,
+)
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
 from plimsoll_operator.rules.observed_state import (
     ObservedState,
@@ -46,7 +54,7 @@ ENDING_S: Final = 5.0
 """Between looks at pods that are asked to end."""
 REFUSED_S: Final = 60.0
 """Between looks at what a spec names and is not there."""
-WAITING = (WakeAt, StopTraining, Solve)
+WAITING = (WakeAt, StopTraining, Solve, Revise, OfferRevision)
 """Actions after which nothing has changed yet."""
 SEARCH_S: Final = 60.0
 """Between looks at a plan that is searched for; the search reports its end."""
@@ -216,7 +224,7 @@ def next_look_s(
     """Time of the next look at a plan if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
     wanted += [now_s + pause_s(task, now_s) for task in state.tasks if waits(task)]
-    wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
+    wanted += [now_s + SEARCH_S for one in actions if isinstance(one, Solve | Revise)]
     is_refused = status.truth(ConditionType.ACCEPTED) is Truth.FALSE
     if is_refused and not status.is_over:
         wanted.append(now_s + REFUSED_S)

@@ -26,7 +26,7 @@ from plimsoll_operator.rules.observed_state import (
     TaskKind,
     TaskState,
 )
-from plimsoll_operator.rules.revising import plan_to_go_on_with, revising
+from plimsoll_operator.rules.revising import plan_to_go_on_with, revising, settling
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
@@ -153,7 +153,7 @@ def succeeded(given: StepInput) -> StepResult:
     was_late = is_late and task.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
     ending = Ending.TIMED_OUT if was_late else task.ending
     record = RecordEnding(attempt=attempt.number, task=task, ending=ending)
-    return StepResult(UNKNOWN, "Ended", actions=(record,))
+    return StepResult(UNKNOWN, "Ended", actions=(*settling(given), record))
 
 
 def asked_to_leave(given: StepInput) -> str:

@@ -204,7 +204,9 @@ def with_answer(status: Status, state: ObservedState, spec: TrainingPlanSpec) ->
         status = replace(status, revisions=tuple(map(revision_status, latest)))
     # What was reported before stands while the store, which holds it, cannot be asked.
     observed = state.observed or (status.observed if state.store_fault else None)
-    return replace(status, observed=observed if planned in digests else None)
+    is_revised = running is None and bool(state.store_fault and status.revisions)
+    is_of_plan = planned in digests or is_revised
+    return replace(status, observed=observed if is_of_plan else None)
 
 
 def with_workload(status: Status, state: ObservedState) -> Status:

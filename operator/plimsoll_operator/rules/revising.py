@@ -36,32 +36,47 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.solution import Solution
 
-MOST_REFUSED = 3
-"""Revisions of an attempt: what ranks cannot follow, they will hardly follow later."""
-
 
 def revising(given: StepInput) -> tuple[Action, ...]:
     """Actions by which the plan that runs is revised, if any."""
     running = given.state.running
-    if running is None or not given.spec.run_policy.replan_online:
+    if running is None:
         return ()
+    if settled := settling(given):
+        return settled
     offered = open_revision(running)
+    if not given.spec.run_policy.replan_online:
+        return ()
     if offered is None:
-        return looking(given, running)
+        return searching(given, running)
     attempt = given.state.attempts[-1].number
-    settled = answer_to(offered, running, given.now_s)
-    if settled is not None:
-        return (SettleRevision(attempt=attempt, settled=settled),)
     return (OfferRevision(attempt=attempt, revision=offered.revision),)
 
 
-def looking(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
+def settling(given: StepInput) -> tuple[Action, ...]:
+    """Action that writes down what ranks made of a revision, once they have answered.
+
+    Also after they have ended: the next attempt begins with what they followed.
+    """
+    running = given.state.running
+    offered = None if running is None else open_revision(running)
+    if running is None or offered is None:
+        return ()
+    settled = answer_to(offered, running, given.now_s)
+    attempt = given.state.attempts[-1].number
+    return (
+        () if settled is None else (SettleRevision(attempt=attempt, settled=settled),)
+    )
+
+
+def searching(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
     """Actions if no revision is under way: search, or write down what was found."""
     policy, stages = given.spec.run_policy, running.stages
     is_as_planned = stages is None or stages.cause is None
     states = [one.state for one in running.revisions]
     is_over = len(states) >= policy.replan_limit
-    if is_as_planned or is_over or states.count(RevisionState.REFUSED) >= MOST_REFUSED:
+    # What ranks cannot follow they cannot follow later: the attempt keeps its plan.
+    if is_as_planned or is_over or RevisionState.REFUSED in states:
         return ()
     if isinstance(running.answer, Revision):
         attempt = given.state.attempts[-1].number

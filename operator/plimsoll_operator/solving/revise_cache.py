@@ -24,6 +24,8 @@ from plimsoll_planner.revising.revise import Stays, revise
 
 LEAST_PAUSE_S = 5.0
 """Between two searches."""
+LONGEST_S = 900.0
+"""For a search, after which it is asked for again: whoever searched is gone."""
 PAUSES = 20
 """Times a search, until the next one."""
 
@@ -32,6 +34,7 @@ PAUSES = 20
 class ReviseQuestion:
     """A plan that runs, and its stages."""
 
+    attempt: int
     plan: HybridPlan
     stages: ObservedStages
     steps_left: int
@@ -40,7 +43,8 @@ class ReviseQuestion:
         """Whether another question is the same, but for noise in seconds."""
         mine, theirs = self.stages, other.stages
         return (
-            digest_of(self.plan) == digest_of(other.plan)
+            self.attempt == other.attempt
+            and digest_of(self.plan) == digest_of(other.plan)
             and (mine.cause, mine.lacking_bytes) == (theirs.cause, theirs.lacking_bytes)
             and all(
                 abs(a - b) <= DEVIATION * b
@@ -66,6 +70,8 @@ class Answered:
     @property
     def again_s(self) -> float:
         """Time from which on another question may be asked."""
+        if self.answer is None:
+            return self.asked_s + LONGEST_S
         took_s = max(self.answered_s - self.asked_s, 0.0)
         return max(self.asked_s + LEAST_PAUSE_S, self.answered_s + PAUSES * took_s)
 
@@ -103,10 +109,9 @@ class ReviseCache:
             steps_left=max(num_steps - done, 0),
         )
         latest = self._latest.get(plan_uid)
-        if latest is None or digest_of(latest.asked.plan) != digest_of(plan):
+        if latest is None or latest.asked.attempt != attempt:
             return found
-        is_news = isinstance(latest.answer, Revision)
-        counts = is_news or latest.asked.is_like(question_of(found))
+        counts = latest.asked.is_like(question_of(found, attempt))
         return replace(
             found, again_s=latest.again_s, answer=latest.answer if counts else None
         )
@@ -143,9 +148,12 @@ class ReviseCache:
         self._problems.pop(plan_uid, None)
 
 
-def question_of(running: RunningPlan) -> ReviseQuestion:
+def question_of(running: RunningPlan, attempt: int) -> ReviseQuestion:
     """The question of now about a plan whose stages are known."""
     assert running.stages is not None  # noqa: S101 - `running` has made them
     return ReviseQuestion(
-        plan=running.plan, stages=running.stages, steps_left=running.steps_left
+        attempt=attempt,
+        plan=running.plan,
+        stages=running.stages,
+        steps_left=running.steps_left,
     )

@@ -11,6 +11,7 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.rules.actions import (
     Action,
     OfferRevision,
+    RecordEnding,
     RecordPlan,
     RecordRevision,
     Revise,
@@ -110,10 +111,9 @@ def test_searches_take_little_of_the_time() -> None:
     assert actions(running(again_s=NOW_S - 1)) == [Revise()]
 
 
-@pytest.mark.parametrize("state", [RevisionState.FOLLOWED, RevisionState.REFUSED])
-def test_nothing_swings(state: RevisionState) -> None:
-    """A plan stays for a while as it was revised, or was to be, whatever is seen."""
-    settled = replace(OFFERED, state=state, settled_s=NOW_S - 10)
+def test_nothing_swings() -> None:
+    """A plan stays for a while as it was revised, whatever is seen."""
+    settled = replace(OFFERED, state=RevisionState.FOLLOWED, settled_s=NOW_S - 10)
     seen = running(revisions=(settled,))
     assert actions(seen) == [WakeAt(at_s=NOW_S + 50)]
     assert actions(seen, replanCooldownSeconds=5) == [Revise()]
@@ -123,8 +123,20 @@ def test_nothing_swings(state: RevisionState) -> None:
 def test_ranks_that_refuse_are_left_alone() -> None:
     """They hardly follow another time what they cannot follow."""
     refused = replace(OFFERED, state=RevisionState.REFUSED, settled_s=NOW_S - 100)
-    assert actions(running(revisions=(refused,) * 2)) == [Revise()]
-    assert actions(running(revisions=(refused,) * 3)) == []
+    assert actions(running(revisions=(refused,))) == []
+    assert actions(running(revisions=(refused,), answer=REVISION)) == []
+
+
+def test_what_ranks_followed_counts_though_they_have_ended() -> None:
+    """And though nobody wants revisions any more."""
+    following = reports(REVISION.plan, num_steps=7)
+    seen = running(revisions=(OFFERED,), reports=following)
+    [settle] = actions(seen, replanOnline=False)
+    assert isinstance(settle, SettleRevision)
+    ended = replace(RUNNING, state=TaskState.ENDED, ending=Ending.DISRUPTED)
+    first, second = decided(replace(seen, tasks=(ended,))).actions
+    assert isinstance(first, SettleRevision)
+    assert isinstance(second, RecordEnding)
 
 
 def test_a_revision_is_offered_until_all_ranks_have_answered() -> None:

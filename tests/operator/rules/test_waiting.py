@@ -12,6 +12,7 @@ from plimsoll_operator.api.status import (
     Condition,
     ConditionType,
     ObservedStatus,
+    RevisionStatus,
     Status,
     Truth,
     WorkloadRef,
@@ -210,6 +211,20 @@ def test_what_was_used_is_not_told_of_another_plan() -> None:
     another = replace(BEGUN, plan_digest=digest_of(a_plan(revision=7)))
     found = decided(replace(READY, attempts=(another,), store_fault=FAULT), before)
     assert found.status.observed is None
+
+
+def test_the_peak_of_a_revised_plan_stands_while_the_store_is_down() -> None:
+    """Its attempt began with another plan, and which one runs now cannot be asked."""
+    observed = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))
+    revised = replace(BEGUN, plan_digest=digest_of(a_plan(revision=7)))
+    seen = replace(READY, attempts=(revised,), store_fault=FAULT)
+    revisions = (
+        RevisionStatus(
+            revision=2, state="followed", cause="Pace", step_percent=Decimal(80)
+        ),
+    )
+    before = replace(decided(READY).status, observed=observed, revisions=revisions)
+    assert decided(seen, before).status.observed == observed
 
 
 def pending(kind: TaskKind, waited_s: float) -> tuple[ObservedState, ObservedTask]:

@@ -40,6 +40,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.revision import Revision
+from plimsoll_planner.revising.revise import Stays
 
 STORE = "ranks.store"
 """File by which ranks find each other, in the folder of their task."""
@@ -108,7 +109,11 @@ class LocalBackend:
 
     async def revise(self, asked: ReviseQuestion, problem: Problem) -> None:
         """Search for a plan in the place of the one that runs."""
-        answer = await in_thread(partial(asked.answer, problem))
+        answer: Revision | Stays
+        try:
+            answer = await in_thread(partial(asked.answer, problem))
+        except Exception as error:  # noqa: BLE001 - the plan runs on as it is
+            answer = Stays(reason=f"the search came to nothing: {error}")
         cache = self.observer.revise_cache
         cache.answered(self.plan.uid, asked, answer, time.time())
 

@@ -40,12 +40,14 @@ from plimsoll_planner.errors import DISK_FULL
 
 LOOK_S = 1.0
 """At most, between two looks."""
+SEARCHES = (actions.Solve, actions.Revise)
+"""Given up where somebody stops the plan."""
 BEGINNING = (
     *(actions.StartProfile, actions.StartReplay, actions.StartRehearsal),
-    *(actions.Solve, actions.RecordPlan, actions.StartTraining),
+    *(*SEARCHES, actions.RecordPlan, actions.StartTraining),
 )
 """Left undone for a plan that somebody stops."""
-WAITING = (actions.WakeAt, actions.StopTraining)
+WAITING = (actions.WakeAt, actions.StopTraining, actions.OfferRevision)
 """After which the next look is not made at once: nothing has changed yet."""
 TEMPORARY = (DiskFullError, SlowStartError, StoreBusyError, StoreFullError)
 """Errors after which a pass is tried again, until a stop was asked for twice."""
@@ -218,10 +220,10 @@ class Loop:
         while not acting.done():
             self.watcher.tick()
             await asyncio.wait([acting], timeout=POLL_S)
-            if isinstance(action, actions.Solve) and time.monotonic() > look_s:
+            if isinstance(action, SEARCHES) and time.monotonic() > look_s:
                 look_s = time.monotonic() + LOOK_S
                 await self.read_plan()
-            if isinstance(action, actions.Solve) and self.is_suspended:
+            if isinstance(action, SEARCHES) and self.is_suspended:
                 acting.cancel()
         with suppress(asyncio.CancelledError):
             await acting
