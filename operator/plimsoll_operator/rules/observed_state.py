@@ -163,7 +163,7 @@ class RunningPlan:
     reports: tuple[Observation, ...] = ()
     """The latest of each rank."""
     stages: ObservedStages | None = None
-    """As they are observed; None: the attempt has ended."""
+    """As they are observed; None: nothing is known of them."""
     steps_left: int = 0
     again_s: float = 0.0
     """Time from which on the search may be asked again; since 1970."""

@@ -29,7 +29,7 @@ class Lesson:
     plan_uid: str
     attempt: int
     plan: HybridPlan
-    """Of record."""
+    """The plan that its ranks ran by, as it began or as it was revised."""
     limits: Limits
     """Of the search that made it."""
     observations: Sequence[Observation]
