@@ -160,6 +160,8 @@ class RunningPlan:
     """Of the newest revision that all ranks follow."""
     revisions: tuple[RecordedRevision, ...] = ()
     """Of the attempt, the oldest first."""
+    num_unanswered: int = 0
+    """Number of attempts before this one that ended with a revision on offer."""
     reports: tuple[Observation, ...] = ()
     """The latest of each rank."""
     stages: ObservedStages | None = None

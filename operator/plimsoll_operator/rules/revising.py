@@ -36,6 +36,9 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.solution import Solution
 
+MOST_UNANSWERED = 3
+"""Attempts that end with a revision on offer: it may be why they end."""
+
 
 def revising(given: StepInput) -> tuple[Action, ...]:
     """Actions by which the plan that runs is revised, if any."""
@@ -76,7 +79,9 @@ def searching(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
     states = [one.state for one in running.revisions]
     is_over = len(states) >= policy.replan_limit
     # What ranks cannot follow they cannot follow later: the attempt keeps its plan.
-    if is_as_planned or is_over or RevisionState.REFUSED in states:
+    is_refused = RevisionState.REFUSED in states
+    is_harmful = running.num_unanswered >= MOST_UNANSWERED
+    if is_as_planned or is_over or is_refused or is_harmful:
         return ()
     if isinstance(running.answer, Revision):
         attempt = given.state.attempts[-1].number

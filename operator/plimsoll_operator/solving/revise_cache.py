@@ -97,13 +97,17 @@ class ReviseCache:
         num_steps: int,
     ) -> RunningPlan:
         """The plan that an attempt of so many steps runs by."""
-        revisions = await self._store.revisions.of(plan_uid, attempt)
+        stored = self._store.revisions
+        revisions = await stored.of(plan_uid, attempt)
         plan = followed_plan(of_record, revisions)
         stages = observed_stages(plan, limits, reports)
         done = max((one.num_steps for one in reports), default=0)
         found = RunningPlan(
             plan=plan,
             revisions=revisions,
+            num_unanswered=await self._store.revisions.num_unanswered(
+                plan_uid, attempt
+            ),
             reports=tuple(reports),
             stages=stages,
             steps_left=max(num_steps - done, 0),

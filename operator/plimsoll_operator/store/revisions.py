@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from plimsoll_operator.rules.observed_state import RecordedRevision, RevisionState
 from plimsoll_operator.store.database import Repository
@@ -46,6 +46,17 @@ class Revisions(Repository):
             KnownRevision(number=number, plan_digest=digest, state=RevisionState(state))
             for number, digest, state in found
         )
+
+    async def num_unanswered(self, plan_uid: str, attempt: int) -> int:
+        """Number of attempts before one that ended with a revision on offer."""
+        row = RevisionRow
+        wanted = select(func.count(row.attempt.distinct())).where(
+            row.plan_uid == plan_uid,
+            row.attempt < attempt,
+            row.state == RevisionState.OFFERED,
+        )
+        async with self._database.read() as session:
+            return (await session.execute(wanted)).scalar_one()
 
     async def find(self, plan_uid: str, attempt: int, number: int) -> Revision | None:
         """One revision, None if there is none of the number."""

@@ -127,6 +127,12 @@ def test_ranks_that_refuse_are_left_alone() -> None:
     assert actions(running(revisions=(refused,), answer=REVISION)) == []
 
 
+def test_a_revision_that_ends_attempts_is_not_offered_for_ever() -> None:
+    """Whatever the reason is, ranks that nobody revises may go on."""
+    assert actions(running(num_unanswered=2)) == [Revise()]
+    assert actions(running(num_unanswered=3)) == []
+
+
 def test_what_ranks_followed_counts_though_they_have_ended() -> None:
     """And though nobody wants revisions any more."""
     following = reports(REVISION.plan, num_steps=7)

@@ -70,3 +70,21 @@ def test_revisions_go_with_their_plan(place: Path | str) -> None:
         assert await store.revisions.of("uid", 1) == ()
 
     in_store(place, work)
+
+
+def test_attempts_that_ended_with_a_revision_on_offer_are_counted(
+    place: Path | str,
+) -> None:
+    """Each once, however many were on offer; settled ones are none."""
+    later = replace(REVISION, plan=replace(REVISION.plan, revision=3))
+
+    async def work(store: Store) -> None:
+        revisions = store.revisions
+        for attempt, revision in ((1, REVISION), (1, later), (2, REVISION), (3, later)):
+            await revisions.record("uid", attempt, revision, 5.0)
+        await revisions.settle("uid", 2, FOLLOWED)
+        counts = [await revisions.num_unanswered("uid", k) for k in (1, 2, 3, 4)]
+        assert counts == [0, 1, 1, 2]
+        assert await revisions.num_unanswered("another", 4) == 0
+
+    in_store(place, work)
