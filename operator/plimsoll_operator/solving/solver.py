@@ -13,7 +13,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -113,16 +114,13 @@ class Solver:
         problem: Problem,
     ) -> None:
         """Look for a revision; one that is not found in time is none."""
-        process = await self._free.get()
         try:
-            async with asyncio.timeout(self._search_s):
+            async with self._process() as process:
                 answer = await process.run(partial(asked.answer, problem))
         except Exception as error:  # noqa: BLE001 - the plan runs on as it is
             text = f"{type(error).__name__}: {error}"
             logger.warning("a search for a revision came to nothing: %s", text)
             answer = Stays(reason=f"the search came to nothing: {text}")
-        finally:
-            self._free.put_nowait(process)
         cache.answered(plan_uid, asked, answer, time.time())
         self._done(key)
 
@@ -186,12 +184,22 @@ class Solver:
         self, problem: Problem, known: Mapping[str, Replay]
     ) -> StoredAnswer:
         """Search in a process that is free, once there is one."""
-        process = await self._free.get()
-        try:
+        async with self._process() as process:
             began_s = asyncio.get_running_loop().time()
-            async with asyncio.timeout(self._search_s):
-                found = await process.search(problem, known)
+            found = await process.search(problem, known)
             self._took(asyncio.get_running_loop().time() - began_s)
             return found
+
+    @asynccontextmanager
+    async def _process(self) -> AsyncGenerator[SearchProcess]:
+        """A process that is free, once there is one, for as long as a search may take.
+
+        Raises:
+            TimeoutError: it takes longer.
+        """
+        process = await self._free.get()
+        try:
+            async with asyncio.timeout(self._search_s):
+                yield process
         finally:
             self._free.put_nowait(process)
