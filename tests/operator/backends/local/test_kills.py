@@ -25,6 +25,8 @@ NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "6"))
 KILLS_PER_RUN = 3
 SEED = 20261121
 MOST_RUNS = 20
+VICTIMS = ("command", "everything", "supervisor", "rank", "ranks")
+"""Choices of `victims`."""
 
 
 def victims(
@@ -36,9 +38,9 @@ def victims(
     return {
         "command": mine,
         "everything": [*mine, *processes],
-        "keeper": [p for p in processes if is_supervisor(p)],
+        "supervisor": [p for p in processes if is_supervisor(p)],
         "rank": [p for p in processes if rank_of(p) is not None][:1],
-        "gang": [p for p in processes if rank_of(p) is not None],
+        "ranks": [p for p in processes if rank_of(p) is not None],
     }[what]
 
 
@@ -60,7 +62,7 @@ def test_a_killed_run_ends_as_if_nobody_had_killed_it(
             command = run.start()
             while kills < KILLS_PER_RUN and command.poll() is None:
                 time.sleep(dice.uniform(0, usual_s))
-                what = dice.choice(("command", "everything", "keeper", "rank", "gang"))
+                what = dice.choice(VICTIMS)
                 if command.poll() is None:
                     kills += kill_now(victims(what, run, command)) > 0
             _, err = command.communicate()

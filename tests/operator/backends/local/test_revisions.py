@@ -24,7 +24,7 @@ from plimsoll_operator.rules.observed_state import RecordedRevision, RevisionSta
 from plimsoll_operator.store.store import open_store
 from plimsoll_planner.pod_names import REVISION
 from plimsoll_planner.records.revision import Cause
-from tests.operator.backends.local.test_kills import victims
+from tests.operator.backends.local.test_kills import VICTIMS, victims
 from tests.support.home_runs import (
     LARGE,
     ROOT,
@@ -150,8 +150,7 @@ def test_kills_in_the_middle_of_revisions(
                 if kills < KILLS_PER_RUN and spared <= 0:
                     spared = dice.randint(1, MOST_SPARED)
                     time.sleep(dice.uniform(0, MIDST_S))
-                    kinds = ("command", "everything", "keeper", "rank", "gang")
-                    what = victims(dice.choice(kinds), run, command)
+                    what = victims(dice.choice(VICTIMS), run, command)
                     kills += kill_now(what) > 0
             out, err = command.communicate()
             ended = Ended(command.returncode, out, err)
