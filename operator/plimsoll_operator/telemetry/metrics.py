@@ -86,10 +86,6 @@ class Metrics:
         gauge = partial(Gauge, namespace=PREFIX, registry=self.registry)
         counter = partial(Counter, namespace=PREFIX, registry=self.registry)
         histogram = partial(Histogram, namespace=PREFIX, registry=self.registry)
-        build = Info(
-            "build", "Plimsoll and Python.", namespace=PREFIX, registry=self.registry
-        )
-        build.info({"version": __version__, "python": platform.python_version()})
         self._leads = gauge("leader", "1 where this process decides.")
         self._store_up = gauge(
             "store_up",
@@ -143,7 +139,11 @@ class Metrics:
         self._begin()
 
     def _begin(self) -> None:
-        """Show a zero where nothing has happened: rates need one to begin from."""
+        """Show versions, and a zero where nothing has happened, for rates need one."""
+        build = Info(
+            "build", "Plimsoll and Python.", namespace=PREFIX, registry=self.registry
+        )
+        build.info({"version": __version__, "python": platform.python_version()})
         for reason in (*(reason for _, reason in REASONS), UNEXPECTED):
             self._errors.labels(reason)
         for result in END_RESULTS.values():
