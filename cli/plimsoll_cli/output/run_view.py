@@ -27,9 +27,9 @@ from plimsoll_operator.backends.local.loop import PassResult
 from plimsoll_operator.backends.local.rank_reports import Unsaved
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import Ending, RevisionState
-from plimsoll_operator.rules.revising import of_plan
 from plimsoll_operator.rules.summary import revision_text
 from plimsoll_operator.store.attempts import StoredAttempt
+from plimsoll_planner.records.observation import of_plan
 from plimsoll_planner.text.explain import counted, device_noun
 
 LINE_EVERY_S = 10.0

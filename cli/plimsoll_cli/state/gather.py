@@ -12,12 +12,11 @@ from plimsoll_cli.state.run_record import AttemptRevision, RunRecord
 from plimsoll_cli.state.state_dir import StateDir, open_existing
 from plimsoll_operator.backends.local.checkpoints import newest_step
 from plimsoll_operator.backends.local.rank_reports import StepResult
-from plimsoll_operator.rules.revising import of_plan
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.observation import Observation, of_plan
 
 
 async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:

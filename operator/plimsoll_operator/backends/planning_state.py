@@ -14,12 +14,12 @@ from plimsoll_operator.rules.observed_state import (
     RunningPlan,
 )
 from plimsoll_operator.rules.profile_request import ProfileRequest
-from plimsoll_operator.rules.revising import of_plan
 from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.observation import of_plan
 from plimsoll_planner.records.offer import Offer
 
 

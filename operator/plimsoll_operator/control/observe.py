@@ -33,7 +33,6 @@ from plimsoll_operator.rules.decide import is_closed, was_dry
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import profile_request_of
 from plimsoll_operator.rules.question import limits_of, require_sound
-from plimsoll_operator.rules.revising import of_plan
 from plimsoll_operator.rules.summary import observed_peak_bytes, predicted_peaks
 from plimsoll_operator.solving.revise_cache import ReviseCache
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
@@ -41,7 +40,7 @@ from plimsoll_operator.store.store import Store
 from plimsoll_operator.telemetry.plan_metrics import RankPeak
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.limits import Limits
-from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.observation import Observation, of_plan
 from plimsoll_planner.records.plan import HybridPlan
 
 

@@ -30,8 +30,7 @@ from plimsoll_operator.rules.observed_state import (
     RunningPlan,
 )
 from plimsoll_operator.rules.step_result import StepInput
-from plimsoll_planner.records.document import digest_of
-from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.observation import Observation, of_plan
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.solution import Solution
@@ -139,12 +138,6 @@ def following_ranks(
     """Reports of all ranks by a plan, None unless each has one."""
     found = of_plan(plan, reports)
     return found if len(found) == plan.num_gpus else None
-
-
-def of_plan(plan: HybridPlan, reports: Sequence[Observation]) -> list[Observation]:
-    """Reports of ranks that run by a plan; those by another revision are left out."""
-    digest = digest_of(plan)
-    return [one for one in reports if one.plan_digest == digest]
 
 
 def plan_to_go_on_with(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Annotated
 
 from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Seconds, Text
 from plimsoll_planner.records.device_overhead import OverheadKey
-from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
-from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.record import Record
 
-Refusal = Annotated[str, Text(longest=1024)]
+LONGEST_REFUSAL = 1024
+"""Characters."""
+Refusal = Annotated[str, Text(longest=LONGEST_REFUSAL)]
 WINDOW_STEPS = 20
 """Latest steps whose median says how long a rank computes."""
 DEVIATION = 0.1
@@ -72,3 +76,16 @@ class Observation(Document):
     def check_rules(self) -> None:
         """One peak for each phase."""
         self.require_distinct("peaks", (peak.phase for peak in self.peaks))
+
+
+def of_plan(plan: HybridPlan, reports: Sequence[Observation]) -> list[Observation]:
+    """Reports of ranks that run by a plan; those by another revision are left out."""
+    digest = digest_of(plan)
+    return [one for one in reports if one.plan_digest == digest]
+
+
+def pace_of(passes_s: Sequence[float]) -> float | None:
+    """Seconds of a rank's passes in its latest steps, None if those are too few."""
+    if len(passes_s) < WINDOW_STEPS:
+        return None
+    return median(passes_s[-WINDOW_STEPS:])

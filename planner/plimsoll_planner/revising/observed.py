@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.limits import Limits
-from plimsoll_planner.records.observation import DEVIATION, WINDOW_STEPS, Observation
+from plimsoll_planner.records.observation import (
+    DEVIATION,
+    Observation,
+    of_plan,
+    pace_of,
+)
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.records.revision import Cause
 
@@ -38,8 +41,7 @@ def observed_stages(
     plan: HybridPlan, limits: Limits, reports: Sequence[Observation]
 ) -> ObservedStages:
     """The stages of a plan; reports of its other revisions do not count."""
-    digest = digest_of(plan)
-    of_rank = {one.rank: one for one in reports if one.plan_digest == digest}
+    of_rank = {one.rank: one for one in of_plan(plan, reports)}
     passes_s: list[float] = []
     lacking: list[int] = []
     causes: set[Cause] = set()
@@ -69,9 +71,9 @@ def observed_stages(
 
 def passes_of(reports: Sequence[Observation]) -> float:
     """Seconds of the slowest of some ranks, 0 if one has not run enough steps."""
-    if any(len(one.passes_s) < WINDOW_STEPS for one in reports):
-        return 0.0
-    return max(median(one.passes_s[-WINDOW_STEPS:]) for one in reports)
+    paces_s = [pace_of(one.passes_s) for one in reports]
+    known_s = [one for one in paces_s if one is not None]
+    return max(known_s) if len(known_s) == len(paces_s) else 0.0
 
 
 def is_off(stage: Stage, seen_s: float) -> bool:

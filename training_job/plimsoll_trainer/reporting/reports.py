@@ -28,12 +28,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from statistics import median
 
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of
-from plimsoll_planner.records.observation import DEVIATION, WINDOW_STEPS, Observation
+from plimsoll_planner.records.observation import (
+    DEVIATION,
+    LONGEST_REFUSAL,
+    WINDOW_STEPS,
+    Observation,
+    pace_of,
+)
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_trainer.devices.device import Device, nccl_version
 from plimsoll_trainer.devices.peaks import PeakWatch
@@ -44,8 +49,6 @@ CHANGE = 1.05
 """A peak that is larger by this factor is news."""
 STEPS_KEPT = 50
 """Latest step times in an observation."""
-LONGEST_REFUSAL = 1024
-"""Characters, as an observation has room for."""
 PATIENCE_S = 5.0
 """To deliver the last reports."""
 
@@ -170,10 +173,12 @@ class Reporter:
         Looked at once in so many steps as count.
         """
         since = self._num_steps - self._paced_step
-        if len(self._passes_s) < WINDOW_STEPS or since < WINDOW_STEPS:
+        if since < WINDOW_STEPS:
+            return False
+        found_s = pace_of(list(self._passes_s))
+        if found_s is None:
             return False
         self._paced_step = self._num_steps
-        found_s = median(list(self._passes_s)[-WINDOW_STEPS:])
         is_new = abs(found_s - self._reported_pace_s) > DEVIATION * found_s
         self._reported_pace_s = found_s if is_new else self._reported_pace_s
         return is_new
