@@ -36,6 +36,8 @@ class Option:
     """Micro-batches in flight."""
     offloads: bool = False
     """Some layer is not kept, but offloaded or recomputed from the host."""
+    on_host: bool = False
+    """The optimizer is."""
 
 
 class Clock(Costs):

@@ -230,6 +230,7 @@ class Judge(Clock):
                 closing_s=closing_s[level, on_host],
                 cap=k,
                 offloads=way != RECOMPUTE,
+                on_host=on_host,
             )
             for k in range(least, most + 1)
             for level in levels

@@ -101,13 +101,11 @@ class RevisedSearch(TupleSearch):
     def searched_on(
         self, candidate: Candidate, stage: int, bound: Bound, capacity_bytes: int
     ) -> list[int]:
-        """Those that hold state as the stage does."""
-        choices = self.choices(candidate)
-        return [
-            place
-            for place in super().searched_on(candidate, stage, bound, capacity_bytes)
-            if choices[place].stated == self._held[stage]
-        ]
+        """Those that hold state as the stage does; any may help where devices differ."""
+        del bound, capacity_bytes
+        held = self._held[stage]
+        choices = enumerate(self.choices(candidate))
+        return [place for place, choice in choices if choice.stated == held]
 
     def of_groups(
         self, plans: PlansWithin, below_s: float

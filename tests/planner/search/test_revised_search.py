@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import pytest
@@ -10,6 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.records.engine import OptimizerHome
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.revised_search import RevisedSearch
@@ -18,7 +22,12 @@ from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_times import StageTimes
 from tests.planner.search.test_tuple_search import Option, Oracle, tuples
+from tests.support.brute_force import ROUNDING, candidate_of, runnable
 from tests.support.drawing import draws
+from tests.support.enumerated_costs import Mesh
+from tests.support.enumerator import Judge, quickest
+from tests.support.in_flight import follow
+from tests.support.random_questions import asked, hosted, offloading
 
 PACES = st.sampled_from([0.5, 1.0, 1.25, 2.0, 4.0])
 
@@ -126,3 +135,62 @@ def test_the_fastest_plan_on_devices_as_they_are(
     assert (None if found is None else found.step_s) == shortest_s
     if found is not None:
         assert all(p <= r for p, r in zip(found.peaks, rooms, strict=True))
+
+
+def judged_steps(
+    problem: Problem, mesh: Mesh, running: Found, rooms: Sequence[int]
+) -> Iterator[float]:
+    """Yield the step of every plan that fits and whose optimizers stay at home."""
+    judge = Judge(problem, "upper", "expected")
+    tables = judge.tables(mesh)
+    homes = [one.stated.get("optimizer_home") for one in running.choices]
+    on_host = [home is OptimizerHome.HOST for home in homes]
+    for cuts in judge.cuts(mesh.stages):
+        if any(
+            cuts[place] != running.cuts[place]
+            for place in range(1, mesh.stages)
+            if on_host[place] != on_host[place - 1]
+        ):
+            continue
+        chosen = [
+            quickest(
+                [one for one in tables[stage, *run] if one.on_host == on_host[stage]],
+                rooms[stage],
+            )
+            for stage, run in enumerate(pairwise(cuts))
+        ]
+        for options in product(*chosen):
+            if follow(one.cap for one in options):
+                yield judge.walk_s(mesh, cuts, options)
+
+
+@pytest.mark.slow
+def test_stages_offload_more_where_a_device_is_smaller() -> None:
+    """Also those whose own devices are as planned: layers can move there.
+
+    The judge knows all plans, of any number in flight and with any layers offloaded.
+    """
+    num_offloading = 0
+    for seed in range(draws(200)):
+        dice = random.Random(f"smaller {seed}")  # noqa: S311 - no secret
+        question = offloading(hosted(replace(asked(seed), is_tied=False), seed), dice)
+        problem = question.problem()
+        search = TupleSearch(problem)
+        mesh = dice.choice(
+            [one for one in runnable(problem) if one.replicas == 1 < one.stages]
+        )
+        running = search.fastest(candidate_of(problem, mesh))
+        if running is None:
+            continue
+        lacking = [dice.choice((0, dice.randint(0, 30))) for _ in running.peaks]
+        plan = build_plan(search, running)
+        revised = RevisedSearch(problem, plan, lacking_bytes=lacking)
+        capacity = search.capacity(running.candidate, Bound.UPPER)
+        found = revised.fastest_within(capacity)
+        rooms = [capacity - one for one in lacking]
+        shortest_s = min(judged_steps(problem, mesh, running, rooms), default=0)
+        step_s = 0.0 if found is None else found.step_s
+        assert step_s == pytest.approx(shortest_s, rel=ROUNDING), seed
+        is_offloaded = found and any(c.other_way.offloads for c in found.choices)
+        num_offloading += bool(is_offloaded)
+    assert num_offloading > draws(200) // 20
