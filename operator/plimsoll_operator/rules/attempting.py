@@ -26,7 +26,12 @@ from plimsoll_operator.rules.observed_state import (
     TaskKind,
     TaskState,
 )
-from plimsoll_operator.rules.revising import plan_to_go_on_with, revising, settling
+from plimsoll_operator.rules.revising import (
+    plan_to_go_on_with,
+    revising,
+    settling,
+    staying_text,
+)
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
@@ -149,7 +154,9 @@ def succeeded(given: StepInput) -> StepResult:
             return StepResult(UNKNOWN, reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=task.started_s + limit_s + 1),)
         actions = (*wake, *revising(given))
-        return StepResult(UNKNOWN, "Running", given.state.step_fault, actions=actions)
+        notes = given.state.step_fault, staying_text(given.state.running)
+        message = "; ".join(filter(None, notes))
+        return StepResult(UNKNOWN, "Running", message, actions=actions)
     was_late = is_late and task.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
     ending = Ending.TIMED_OUT if was_late else task.ending
     record = RecordEnding(attempt=attempt.number, task=task, ending=ending)

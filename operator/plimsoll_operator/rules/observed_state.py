@@ -171,6 +171,9 @@ class RunningPlan:
     """Time from which on the search may be asked again; since 1970."""
     answer: Revision | Stays | None = None
     """To the question of now; None: it was not asked."""
+    stays: str = ""
+    """Why the latest search left the plan as it is; empty where it has found another,
+    or nothing was searched for this plan yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

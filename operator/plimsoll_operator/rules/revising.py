@@ -91,6 +91,14 @@ def searching(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
     return (WakeAt(at_s=at_s),) if at_s > given.now_s else (Revise(),)
 
 
+def staying_text(running: RunningPlan | None) -> str:
+    """Why the plan stays though a stage is not as planned; empty where all are."""
+    cause = None if running is None or running.stages is None else running.stages.cause
+    if running is None or cause is None or not running.stays:
+        return ""
+    return f"stages are not as planned ({cause}), and the plan stays: {running.stays}"
+
+
 def open_revision(running: RunningPlan) -> RecordedRevision | None:
     """The revision that the ranks have not answered, None if there is none."""
     latest = running.revisions[-1] if running.revisions else None

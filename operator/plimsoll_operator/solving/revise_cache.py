@@ -66,6 +66,12 @@ class Answered:
     """Seconds since 1970."""
     answered_s: float = 0.0
     answer: Revision | Stays | None = None
+    stays: str = ""
+    """Why the plan stays, by the latest search that has ended; empty: it does not."""
+
+    def is_of(self, attempt: int, plan: HybridPlan) -> bool:
+        """Whether the question was about a plan that an attempt runs by."""
+        return self.asked.attempt == attempt and self.asked.plan == plan
 
     @property
     def again_s(self) -> float:
@@ -117,7 +123,10 @@ class ReviseCache:
             return found
         counts = latest.asked.is_like(question_of(found, attempt))
         return replace(
-            found, again_s=latest.again_s, answer=latest.answer if counts else None
+            found,
+            again_s=latest.again_s,
+            answer=latest.answer if counts else None,
+            stays=latest.stays if latest.is_of(attempt, plan) else "",
         )
 
     async def problem(self, plan_uid: str, digest: str) -> Problem | None:
@@ -131,7 +140,11 @@ class ReviseCache:
 
     def asked(self, plan_uid: str, asked: ReviseQuestion, now_s: float) -> None:
         """Note that the search was asked; `now_s` is since 1970."""
-        self._latest[plan_uid] = Answered(asked=asked, asked_s=now_s)
+        before = self._latest.get(plan_uid)
+        stays = ""
+        if before is not None and before.is_of(asked.attempt, asked.plan):
+            stays = before.stays
+        self._latest[plan_uid] = Answered(asked=asked, asked_s=now_s, stays=stays)
 
     def answered(
         self,
@@ -143,8 +156,10 @@ class ReviseCache:
         """Keep an answer, unless something else was asked since."""
         latest = self._latest.get(plan_uid)
         if latest is not None and latest.asked == asked:
-            latest = replace(latest, answer=answer, answered_s=now_s)
-            self._latest[plan_uid] = latest
+            stays = answer.reason if isinstance(answer, Stays) else ""
+            self._latest[plan_uid] = replace(
+                latest, answer=answer, answered_s=now_s, stays=stays
+            )
 
     def forget(self, plan_uid: str) -> None:
         """Forget a plan that runs no more."""

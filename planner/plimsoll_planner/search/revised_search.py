@@ -101,7 +101,7 @@ class RevisedSearch(TupleSearch):
     def searched_on(
         self, candidate: Candidate, stage: int, bound: Bound, capacity_bytes: int
     ) -> list[int]:
-        """Those that hold state as the stage does; any may help where devices differ."""
+        """All that hold state as the stage does: any may help where devices differ."""
         del bound, capacity_bytes
         held = self._held[stage]
         choices = enumerate(self.choices(candidate))

@@ -105,6 +105,19 @@ def test_an_answer_counts_until_something_else_is_seen() -> None:
     assert actions(running(answer=Stays(reason="it is the best"))) == []
 
 
+def test_the_message_says_why_a_plan_stays() -> None:
+    """Beside what the steps took; not where all is as planned again."""
+
+    def message(**fields: Any) -> str:
+        seen = replace(running(stays="moves take too long", **fields), step_fault="3 s")
+        [found] = [c for c in decided(seen).status.conditions if c.reason == "Running"]
+        return found.message
+
+    text = "stages are not as planned (Pace), and the plan stays: moves take too long"
+    assert message() == f"3 s; {text}"
+    assert message(stages=AS_PLANNED) == "3 s"
+
+
 def test_searches_take_little_of_the_time() -> None:
     """Another question waits; the cool-down is for revisions alone."""
     assert actions(running(again_s=NOW_S + 5)) == [WakeAt(at_s=NOW_S + 5)]

@@ -14,7 +14,7 @@ from plimsoll_operator.solving.revise_cache import (
 )
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.revising.revise import Stays
-from tests.support.builders import a_solution
+from tests.support.builders import a_revision, a_solution
 from tests.support.stores import in_store
 
 SOLUTION = a_solution()
@@ -59,5 +59,25 @@ def test_an_answer_is_of_its_attempt(tmp_path: Path) -> None:
         assert (other.answer, other.again_s) == (None, 0)
         cache.forget("uid")
         assert (await running(cache, 1)).answer is None
+
+    in_store(tmp_path / "plimsoll.db", work)
+
+
+def test_why_a_plan_stays_is_known_until_something_else_is_found(
+    tmp_path: Path,
+) -> None:
+    """Also while another search is under way."""
+
+    async def work(store: Store) -> None:
+        cache = ReviseCache(store)
+        asked = question_of(await running(cache, 1), 1)
+        cache.asked("uid", asked, 1000.0)
+        assert (await running(cache, 1)).stays == ""
+        cache.answered("uid", asked, STAYS, 1000.1)
+        cache.asked("uid", asked, 2000.0)
+        assert (await running(cache, 1)).stays == STAYS.reason
+        assert (await running(cache, 2)).stays == ""
+        cache.answered("uid", asked, a_revision(SOLUTION.plan), 2000.1)
+        assert (await running(cache, 1)).stays == ""
 
     in_store(tmp_path / "plimsoll.db", work)
