@@ -15,10 +15,12 @@ least full afterwards: a stage gives before it takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from plimsoll_planner.records.revision import Cuts, Move, moved
 
+Run = tuple[int, int]
+"""First layer and end."""
 Fullness = Callable[[int, int, int], float]
 """(stage, first layer, end) -> how full the stage is of these layers alone, between two
 steps: a part of its device, or any number that grows with it."""
@@ -62,22 +64,27 @@ def wanted(cuts: Cuts, after: Cuts) -> list[Move]:
     return found
 
 
-def run_of(cuts: Cuts, stage: int, num_layers: int) -> tuple[int, int]:
+def run_of(cuts: Cuts, stage: int, num_layers: int) -> Run:
     """Layers of a stage."""
     ends = (*cuts[1:], num_layers)
     return cuts[stage], ends[stage]
 
 
-def fullest(
-    before: Cuts, moves: tuple[Move, ...], num_layers: int, fullness: Fullness
-) -> float:
-    """Largest fullness of a destination after any of the moves; 0 without one."""
-    found, cuts = 0.0, before
+def arrivals(
+    before: Cuts, moves: Sequence[Move], num_layers: int
+) -> Iterator[tuple[Move, Run, Run]]:
+    """Yield each move, with the run of its destination before it and after it.
+
+    Raises:
+        ValueError: it is no move of the cuts before it.
+    """
+    cuts = before
     for move in moves:
         then = moved(cuts, num_layers, move)
         if then is None:
             raise ValueError(f"{move} is no move of {cuts}")
+        without, within = (
+            run_of(c, move.destination, num_layers) for c in (cuts, then)
+        )
+        yield move, without, within
         cuts = then
-        run = run_of(cuts, move.destination, num_layers)
-        found = max(found, fullness(move.destination, *run))
-    return found

@@ -10,8 +10,9 @@ the same stages alike. A revision is worth it
     else if a step is shorter by more than 5 %, and the seconds of the moves are won
     back within 1 % of the steps that are left
 
-and if every stage has room for the layers on their way. Where the goal is the least
-memory, no stage may hold more than the fullest one does now.
+and if every stage has room for the layers on their way, and for what building one
+takes. Where the goal is the least memory, no stage may hold more than the fullest one
+does now.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.revision import Move, Revision, cuts_of, num_layers_of
-from plimsoll_planner.revising.moves import fullest, moves_between
+from plimsoll_planner.revising.moves import arrivals, moves_between
 from plimsoll_planner.revising.observed import ObservedStages, fits
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.revised_search import RevisedSearch
@@ -168,12 +169,16 @@ def moves_s(search: RevisedSearch, moves: tuple[Move, ...]) -> float:
 
 
 def has_room(search: RevisedSearch, moves: tuple[Move, ...]) -> bool:
-    """Whether no stage holds more than its device has, after any of the moves."""
+    """Whether each layer fits beside what its new stage holds, built and then trained.
+
+    Between two steps there are no activations.
+    """
     capacity = search.capacity(search.candidate, Bound.UPPER)
-
-    def beyond(stage: int, first: int, end: int) -> float:
-        room = search.stage_capacity(stage, capacity)
-        return search.at_rest_bytes(stage, first, end) - room
-
     plan = search.plan
-    return not moves or fullest(cuts_of(plan), moves, num_layers_of(plan), beyond) <= 0
+    for move, before, after in arrivals(cuts_of(plan), moves, num_layers_of(plan)):
+        stage = move.destination
+        room = search.stage_capacity(stage, capacity)
+        built = search.at_rest_bytes(stage, *before) + search.built_bytes(move.layer)
+        if max(built, search.at_rest_bytes(stage, *after)) > room:
+            return False
+    return True

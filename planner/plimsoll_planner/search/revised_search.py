@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from plimsoll_planner.memory.bounds import Bound, Flags, Floats
+from plimsoll_planner.memory.chain_bytes import UNSPLIT
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.revision import LEAST_PACE, MOST_PACE
@@ -162,3 +163,14 @@ class RevisedSearch(TupleSearch):
         held = self.stage_bytes(candidate, Bound.UPPER, choice.without_way, 1)
         run = self.tables.groups((first,))[0], self.tables.groups((end,))[0]
         return int(held.state[run])
+
+    def built_bytes(self, layer: int) -> int:
+        """Most bytes that a layer takes while it is built, split and divided by nobody.
+
+        Its parameters lie there twice: as they are drawn, and as they are laid out.
+        """
+        table = self.tables.of(UNSPLIT)
+        whole = table.bytes(Bound.UPPER, self.candidate.micro_batch)
+        [place] = self.tables.groups((layer,))
+        twice = 2 * whole.parameter[place]
+        return int(twice + whole.gradient[place] + whole.buffer[place])

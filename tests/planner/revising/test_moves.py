@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_planner.records.revision import Cuts, Move, moved
-from plimsoll_planner.revising.moves import fullest, moves_between, run_of
+from plimsoll_planner.revising.moves import Fullness, arrivals, moves_between, run_of
 
 Pair = tuple[Cuts, Cuts, int]
 
@@ -27,6 +27,15 @@ def by_length(stage: int, first: int, end: int) -> float:
     """Fullness by layers."""
     del stage
     return end - first
+
+
+def fullest(
+    before: Cuts, moves: tuple[Move, ...], num_layers: int, fullness: Fullness
+) -> float:
+    """Largest fullness of a destination after any of the moves; 0 without one."""
+    runs = arrivals(before, moves, num_layers)
+    filled = (fullness(move.destination, *after) for move, _, after in runs)
+    return max(filled, default=0)
 
 
 @given(pairs())

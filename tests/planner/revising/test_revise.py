@@ -10,6 +10,7 @@ import pytest
 
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.observation import WINDOW_STEPS, Observation, ObservedPeak
 from plimsoll_planner.records.override import Override
@@ -19,6 +20,7 @@ from plimsoll_planner.records.revision import Cause, Revision, cuts_of, differen
 from plimsoll_planner.revising.observed import observed_stages
 from plimsoll_planner.revising.revise import Stays, revise
 from tests.support.builders import an_observation
+from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import a_device, a_question, solved
 
 MANY_STEPS = 100_000
@@ -218,6 +220,26 @@ def test_the_goal_of_least_memory_is_kept() -> None:
         assert found.plan.peak_bytes is not None
         assert plan.peak_bytes is not None
         assert found.plan.peak_bytes <= plan.peak_bytes
+
+
+@pytest.mark.parametrize(("memory_bytes", "has_room"), [(649, False), (650, True)])
+def test_a_layer_needs_room_while_it_is_built(
+    memory_bytes: int, *, has_room: bool
+) -> None:
+    """With its parameters twice, beside the four layers that its stage has by then."""
+    light = Layer(
+        parameters=100,
+        gradients=10,
+        kept=Activation(saved=1, forward=1, backward=1),
+        again=Activation(forward=1, backward=1),
+    )
+    profile = chain_profile([light] * 8, device_kind=DeviceKind.EMULATED)
+    asked, plan = a_running_plan(memory_bytes, profile=profile)
+    assert cuts_of(plan) == (0, 4)
+    found = answer(asked, plan, reports(plan, (1.0, 1.5)))
+    reason = found.reason if isinstance(found, Stays) else ""
+    refusal = "a stage has no room for the layers on their way"
+    assert reason == ("" if has_room else refusal)
 
 
 def test_pods_keep_their_memory() -> None:
