@@ -28,7 +28,6 @@ from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
-from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.rules.revising import followed_plan
 from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.learning import Lesson, learn, learn_rehearsal, peak_of
@@ -227,7 +226,7 @@ class Executor:
             plan_uid=uid,
             attempt=attempt.number,
             plan=plan,
-            limits=limits_of(self.spec),
+            limits=await self.revisions.cache.limits(uid, attempt, plan),
             observations=observed,
             full_device=full,
             ending=action.ending,

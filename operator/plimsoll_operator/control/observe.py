@@ -32,14 +32,13 @@ from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.rules.decide import is_closed, was_dry
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import profile_request_of
-from plimsoll_operator.rules.question import limits_of, require_sound
+from plimsoll_operator.rules.question import require_sound
 from plimsoll_operator.rules.summary import observed_peak_bytes, predicted_peaks
 from plimsoll_operator.solving.revise_cache import ReviseCache
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.telemetry.plan_metrics import RankPeak
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation, of_plan
 from plimsoll_planner.records.plan import HybridPlan
 
@@ -156,10 +155,7 @@ class PlanObserver:
         uid, spec = plan.owner.uid, plan.spec
         reported = await self.store.observations.of(uid, latest.number)
         running = await self.revise_cache.running(
-            *(uid, latest.number, of_record),
-            limits_of(spec) if spec else Limits(max_gpus=of_record.num_gpus),
-            reported,
-            spec.training.steps if spec else 0,
+            *(uid, latest, of_record, reported, spec.training.steps if spec else 0),
         )
         state = with_running(state, running)
         mine = of_plan(running.plan, reported)

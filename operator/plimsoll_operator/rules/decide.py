@@ -40,7 +40,6 @@ from plimsoll_operator.rules.attempting import (
 from plimsoll_operator.rules.failures import failures_of
 from plimsoll_operator.rules.observed_state import ObservedState, TaskKind
 from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
-from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.rules.revising import plan_to_go_on_with
 from plimsoll_operator.rules.step_result import StepInput, StepResult
 from plimsoll_operator.rules.summary import (
@@ -115,7 +114,7 @@ def decide(
             break
     unset = [kind for kind in ConditionType if updated.condition(kind) is None]
     updated = waiting(updated, (*behind, *unset), generation, now)
-    updated = with_workload(with_answer(updated, state, spec), state)
+    updated = with_workload(with_answer(updated, state), state)
     if updated.is_over:
         updated = replace(updated, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
@@ -181,7 +180,7 @@ def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
     ]
 
 
-def with_answer(status: Status, state: ObservedState, spec: TrainingPlanSpec) -> Status:
+def with_answer(status: Status, state: ObservedState) -> Status:
     """The status with the plan that is trained by, or will be."""
     status = replace(status, profile=profile_status(state) or status.profile)
     answer, running = state.answer, state.running
@@ -195,7 +194,7 @@ def with_answer(status: Status, state: ObservedState, spec: TrainingPlanSpec) ->
             alternatives=alternatives_of(found),
         )
     elif running is not None:
-        status = replace(status, plan=plan_status(running.plan, limits_of(spec)))
+        status = replace(status, plan=plan_status(running.plan, running.limits))
     planned = status.plan.digest if status.plan is not None else ""
     digests = [one.plan_digest for one in state.attempts[-1:]]
     if running is not None:

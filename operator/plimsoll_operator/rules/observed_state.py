@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_operator.api.status import ObservedStatus
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.revision import Revision
@@ -158,6 +159,8 @@ class RunningPlan:
 
     plan: HybridPlan
     """Of the newest revision that all ranks follow."""
+    limits: Limits
+    """That it was planned with."""
     revisions: tuple[RecordedRevision, ...] = ()
     """Of the attempt, the oldest first."""
     num_unanswered: int = 0

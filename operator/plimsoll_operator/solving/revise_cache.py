@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_operator.rules.observed_state import RunningPlan
+from plimsoll_operator.rules.observed_state import Attempt, RunningPlan
 from plimsoll_operator.rules.revising import followed_plan
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.document import digest_of
@@ -96,24 +96,23 @@ class ReviseCache:
     async def running(
         self,
         plan_uid: str,
-        attempt: int,
+        begun: Attempt,
         of_record: HybridPlan,
-        limits: Limits,
         reports: Sequence[Observation],
         num_steps: int,
     ) -> RunningPlan:
         """The plan that an attempt of so many steps runs by."""
-        stored = self._store.revisions
+        stored, attempt = self._store.revisions, begun.number
         revisions = await stored.of(plan_uid, attempt)
         plan = followed_plan(of_record, revisions)
+        limits = await self.limits(plan_uid, begun, plan)
         stages = observed_stages(plan, limits, reports)
         done = max((one.num_steps for one in reports), default=0)
         found = RunningPlan(
             plan=plan,
+            limits=limits,
             revisions=revisions,
-            num_unanswered=await self._store.revisions.num_unanswered(
-                plan_uid, attempt
-            ),
+            num_unanswered=await stored.num_unanswered(plan_uid, attempt),
             reports=tuple(reports),
             stages=stages,
             steps_left=max(num_steps - done, 0),
@@ -128,6 +127,11 @@ class ReviseCache:
             answer=latest.answer if counts else None,
             stays=latest.stays if latest.is_of(attempt, plan) else "",
         )
+
+    async def limits(self, plan_uid: str, begun: Attempt, plan: HybridPlan) -> Limits:
+        """Limits that an attempt was planned with, whatever the spec says since."""
+        problem = await self.problem(plan_uid, begun.problem_digest)
+        return Limits(max_gpus=plan.num_gpus) if problem is None else problem.limits
 
     async def problem(self, plan_uid: str, digest: str) -> Problem | None:
         """The problem that the plan of an attempt answers, if the store has it."""

@@ -43,7 +43,8 @@ from tests.support.builders import a_revision, a_solution, an_observation
 from tests.support.specs import a_spec
 
 NOW_S = 10_000.0
-PLAN = a_solution().plan
+SOLUTION = a_solution()
+PLAN, LIMITS = SOLUTION.plan, SOLUTION.certificate.space.limits
 REVISION = a_revision(PLAN)
 SLOW = ObservedStages(passes_s=(1.0, 2.0), lacking_bytes=(0, 0), cause=Cause.PACE)
 AS_PLANNED = replace(SLOW, cause=None)
@@ -63,7 +64,7 @@ OFFERED = RecordedRevision(revision=REVISION, made_s=9990.0)
 def running(plan: HybridPlan = PLAN, **fields: Any) -> ObservedState:
     """Look at an attempt that runs by a plan."""
     defaults: dict[str, Any] = {"stages": SLOW, "steps_left": 1000}
-    found = RunningPlan(plan=plan, **(defaults | fields))
+    found = RunningPlan(plan=plan, limits=LIMITS, **(defaults | fields))
     return ObservedState(attempts=(BEGUN,), tasks=(RUNNING,), running=found)
 
 
@@ -234,7 +235,7 @@ def test_the_next_attempt_begins_with_the_revision_that_was_followed(
             answer=a_solution(), is_certified=True, problem_digest=problem_digest
         ),
         attempts=(ended,),
-        running=RunningPlan(plan=REVISION.plan),
+        running=RunningPlan(plan=REVISION.plan, limits=LIMITS),
     )
     [record] = [one for one in decided(seen).actions if isinstance(one, RecordPlan)]
     assert record.attempt == 2

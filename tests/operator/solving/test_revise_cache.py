@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from plimsoll_operator.rules.observed_state import RunningPlan
+from plimsoll_operator.rules.observed_state import Attempt, RunningPlan
 from plimsoll_operator.solving.revise_cache import (
     LEAST_PAUSE_S,
     LONGEST_S,
@@ -12,9 +13,11 @@ from plimsoll_operator.solving.revise_cache import (
     ReviseCache,
     question_of,
 )
+from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.revising.revise import Stays
-from tests.support.builders import a_revision, a_solution
+from tests.support.builders import a_problem, a_revision, a_solution
 from tests.support.stores import in_store
 
 SOLUTION = a_solution()
@@ -23,8 +26,8 @@ STAYS = Stays(reason="it is the best")
 
 async def running(cache: ReviseCache, attempt: int) -> RunningPlan:
     """The plan of an attempt of which nothing is reported yet."""
-    limits = SOLUTION.certificate.space.limits
-    return await cache.running("uid", attempt, SOLUTION.plan, limits, [], 100)
+    begun = Attempt(number=attempt)
+    return await cache.running("uid", begun, SOLUTION.plan, [], 100)
 
 
 def test_a_search_is_waited_for(tmp_path: Path) -> None:
@@ -79,5 +82,22 @@ def test_why_a_plan_stays_is_known_until_something_else_is_found(
         assert (await running(cache, 2)).stays == ""
         cache.answered("uid", asked, a_revision(SOLUTION.plan), 2000.1)
         assert (await running(cache, 1)).stays == ""
+
+    in_store(tmp_path / "plimsoll.db", work)
+
+
+def test_limits_are_those_that_were_planned_with(tmp_path: Path) -> None:
+    """By them devices are judged; where no question is known none but the GPUs count."""
+    problem = replace(a_problem(), limits=Limits(max_gpus=8, headroom=0.25))
+    asked = Occasion(plan_uid="uid", generation=1, round=0, profile_digest="0" * 64)
+
+    async def work(store: Store) -> None:
+        put = await store.questions.put(asked, problem)
+        cache, plan = ReviseCache(store), SOLUTION.plan
+        begun = Attempt(number=1, problem_digest=put.digest)
+        found = await cache.running("uid", begun, plan, [], 100)
+        assert found.limits == problem.limits
+        unknown = (await running(cache, 2)).limits
+        assert unknown == Limits(max_gpus=plan.num_gpus)
 
     in_store(tmp_path / "plimsoll.db", work)

@@ -27,7 +27,7 @@ from plimsoll_operator.backends.planning_state import (
 from plimsoll_operator.rules.observed_state import ObservedProfile, TaskKind
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
-from plimsoll_operator.rules.question import limits_of, require_sound
+from plimsoll_operator.rules.question import require_sound
 from plimsoll_operator.solving.revise_cache import ReviseCache
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -96,8 +96,7 @@ class LocalObserver:
                 plan.uid, latest.number
             )
             running = await self.revise_cache.running(
-                *(plan.uid, latest.number, latest.plan, limits_of(plan.spec)),
-                *(reported, plan.spec.training.steps),
+                *(plan.uid, latest, latest.plan, reported, plan.spec.training.steps),
             )
             state = with_running(state, running)
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
