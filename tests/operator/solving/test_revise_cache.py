@@ -87,7 +87,7 @@ def test_why_a_plan_stays_is_known_until_something_else_is_found(
 
 
 def test_limits_are_those_that_were_planned_with(tmp_path: Path) -> None:
-    """By them devices are judged; where no question is known none but the GPUs count."""
+    """By them devices are judged; where no question is known only the GPUs count."""
     problem = replace(a_problem(), limits=Limits(max_gpus=8, headroom=0.25))
     asked = Occasion(plan_uid="uid", generation=1, round=0, profile_digest="0" * 64)
 
