@@ -16,16 +16,26 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from plimsoll_trainer.checkpoint.folders import steps_in
+from plimsoll_planner.records.document import load
+from plimsoll_trainer.checkpoint.folders import Folders, steps_in
+from plimsoll_trainer.checkpoint.manifest import FILE, Manifest, identity_of
+from plimsoll_trainer.checkpoint.saver import Saver
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.process.options import Options
 from tests.support.jobs import Job, events, losses, texts, train, train_on_a_full_disk
-from tests.support.ranks import try_ranks
+from tests.support.ranks import run_ranks, try_ranks
 from tests.support.stores import TMPFS, on_own_mount
+from tests.support.workloads import a_gpt
 
 CUTS = (0, 2, 5)
 LATE_BYTES = 8 * (1 + len(CUTS) - 1)
 """Sizes of one all_gather_object: a rank's own and one of each rank. gloo's threads let
 them go a moment after the call has returned, with saves or without."""
+
+EARLIER, LATER = f"sha256:{'0' * 64}", f"sha256:{'1' * 64}"
 
 
 def peaks(report: Path) -> dict[tuple[int, str], int]:
@@ -71,6 +81,41 @@ def test_torchs_own_tools_read_it(job: Job) -> None:
     found = torch.load(target)
     assert found["layers.head.norm.weight"].shape == (16,)
     assert found["optimizer.embedding.token.weight.step"] == 2.0
+
+
+def save_as_the_plan_changes(folder: Path) -> str:
+    """Save one step of a small model; the plan that its checkpoint names."""
+    workload, whole = a_gpt(depth=1), StageSlice(first_layer=0, end_layer=3)
+    trainer = Trainer(
+        workload,
+        slices=[whole],
+        boundaries=boundaries_of(workload, 1),
+        num_micro_batches=1,
+        world=join_world(1, 1, torch.device("cpu")),
+    )
+    trainer.run_step(0)
+    saver = Saver(
+        trainer,
+        folders := Folders(folder, 1),
+        rank=0,
+        num_ranks=1,
+        device=trainer.world.device,
+        identity=identity_of(workload, 1),
+        plan_digest=EARLIER,
+        keep=1,
+    )
+    folders.open()
+    saver.start(1)
+    saver.plan_digest = LATER
+    while saver.is_busy:
+        time.sleep(0.001)
+    assert saver.take_failure() is None
+    return load(folders.committed(1) / FILE, Manifest).plan_digest
+
+
+def test_a_checkpoint_names_the_plan_of_its_step(tmp_path: Path) -> None:
+    """Though another one has taken its place before all is written."""
+    assert run_ranks(save_as_the_plan_changes, 1, tmp_path) == [EARLIER]
 
 
 def train_with_a_full_disk(

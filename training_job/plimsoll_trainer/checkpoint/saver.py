@@ -135,18 +135,26 @@ class Saver:
         self._num_saves += 1
         stall_s = time.monotonic() - begin_s
         self._thread = threading.Thread(
-            target=self._save, args=(step, copies, stall_s), daemon=True, name="saver"
+            target=self._save,
+            args=(step, self.plan_digest, copies, stall_s),
+            daemon=True,
+            name="saver",
         )
         self._thread.start()
 
-    def _save(self, step: int, copies: Sequence[Box], stall_s: float) -> None:
-        """Write, in the thread; whatever goes wrong is kept for the main thread."""
+    def _save(
+        self, step: int, plan_digest: str, copies: Sequence[Box], stall_s: float
+    ) -> None:
+        """Write, in the thread; whatever goes wrong is kept for the main thread.
+
+        The plan is that of the step: it may be another one by now.
+        """
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
-            moved = self._commit(step, folder) if self.rank == 0 else []
+            moved = self._commit(step, plan_digest, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
             self._fail(step, folder, error, num_bytes)
             return
@@ -206,7 +214,7 @@ class Saver:
         written: Written = pickle.loads(done.read_bytes())  # noqa: S301 - our own rank
         return written
 
-    def _commit(self, step: int, folder: Path) -> list[Path]:
+    def _commit(self, step: int, plan_digest: str, folder: Path) -> list[Path]:
         """Finish what all ranks have written; return what had to be set aside."""
         end_s = time.monotonic() + PATIENCE_S
         written = [
@@ -218,7 +226,7 @@ class Saver:
         manifest = Manifest(
             step=step,
             attempt=self.folders.attempt,
-            plan_digest=self.plan_digest,
+            plan_digest=plan_digest,
             torch_version=str(torch.__version__),
             identity=self.identity,
             files=(
