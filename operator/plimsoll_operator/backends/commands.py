@@ -121,9 +121,11 @@ def train_task(
         "--attempt": attempt,
         "--report-file": where.folder / report_name("{rank}"),
         "--report-every-s": report_every_s(plan.num_gpus),
+        # Also where nobody revises: that may change while the ranks run.
+        "--revision-file": where.folder / REVISION,
     }
-    if spec.run_policy.replan_online:
-        given["--revision-file"] = where.folder / REVISION
+    if not spec.run_policy.replan_online:
+        given["--revision-wait-s"] = 0
     if where.checkpoints is not None:
         given["--checkpoint-dir"] = where.checkpoints
         given["--checkpoint-every"] = spec.checkpoint.every_steps

@@ -55,7 +55,7 @@ class RevisionEffects:
         """Ask whether to revise the plan that runs."""
         running, attempt = state.running, state.attempts[-1]
         assert running is not None  # noqa: S101 - it was decided on
-        asked = question_of(running, attempt.number)
+        asked = question_of(running, attempt)
         problem = await self.cache.problem(self.plan_uid, attempt.problem_digest)
         self.cache.asked(self.plan_uid, asked, self.clock())
         if problem is None:

@@ -163,8 +163,8 @@ class RunningPlan:
     """That it was planned with."""
     revisions: tuple[RecordedRevision, ...] = ()
     """Of the attempt, the oldest first."""
-    num_unanswered: int = 0
-    """Number of attempts before this one that ended with a revision on offer."""
+    unanswered: tuple[int, ...] = ()
+    """Attempts before this one that ended with a revision on offer."""
     reports: tuple[Observation, ...] = ()
     """The latest of each rank."""
     stages: ObservedStages | None = None

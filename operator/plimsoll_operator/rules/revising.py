@@ -23,6 +23,7 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.observed_state import (
+    Ending,
     ObservedAnswer,
     ObservedState,
     RecordedRevision,
@@ -31,12 +32,14 @@ from plimsoll_operator.rules.observed_state import (
 )
 from plimsoll_operator.rules.step_result import StepInput
 from plimsoll_planner.records.observation import Observation, of_plan
-from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.records.solution import Solution
 
 MOST_UNANSWERED = 3
 """Attempts that end with a revision on offer: it may be why they end."""
+WANTED = (Ending.DONE, Ending.CHECKPOINTED, Ending.DELETED)
+"""Endings that no revision is the reason of."""
 
 
 def revising(given: StepInput) -> tuple[Action, ...]:
@@ -79,8 +82,7 @@ def searching(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
     is_over = len(states) >= policy.replan_limit
     # What ranks cannot follow they cannot follow later: the attempt keeps its plan.
     is_refused = RevisionState.REFUSED in states
-    is_harmful = running.num_unanswered >= MOST_UNANSWERED
-    if is_as_planned or is_over or is_refused or is_harmful:
+    if is_as_planned or is_over or is_refused or is_harmful(given, running):
         return ()
     if isinstance(running.answer, Revision):
         attempt = given.state.attempts[-1].number
@@ -89,6 +91,21 @@ def searching(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
         return ()
     at_s = next_look_s(given, running)
     return (WakeAt(at_s=at_s),) if at_s > given.now_s else (Revise(),)
+
+
+def is_harmful(given: StepInput, running: RunningPlan) -> bool:
+    """Whether revisions may be why earlier attempts have ended.
+
+    One is enough that ran out of device memory while layers moved.
+    """
+    attempts = given.state.attempts
+    unanswered = [
+        one
+        for one in attempts
+        if one.number in running.unanswered and one.ending not in WANTED
+    ]
+    has_run_out = any(one.phase is Phase.MIGRATION for one in attempts)
+    return has_run_out or len(unanswered) >= MOST_UNANSWERED
 
 
 def staying_text(running: RunningPlan | None) -> str:
@@ -124,7 +141,7 @@ def answer_to(
             offered,
             state=RevisionState.FOLLOWED,
             settled_s=now_s,
-            num_steps=max(one.num_steps for one in following),
+            num_steps=max(one.moved_step for one in following),
             moved_bytes=sum(one.moved_bytes for one in following) // 2,
             moved_s=max(one.moved_s for one in following),
         )

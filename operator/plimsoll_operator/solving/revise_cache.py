@@ -7,20 +7,40 @@ kept here is lost with the process: the search is then asked once more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeVar
 
-from plimsoll_operator.rules.observed_state import Attempt, RunningPlan
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    RecordedRevision,
+    RevisionState,
+    RunningPlan,
+)
 from plimsoll_operator.rules.revising import followed_plan
+from plimsoll_operator.solving.solve_cache import replayed_problem
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import DEVIATION, Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.revision import Revision
 from plimsoll_planner.revising.observed import ObservedStages, observed_stages
 from plimsoll_planner.revising.revise import Stays, revise
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Computes in another thread or process."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """What the work gives."""
+        ...
+
 
 LEAST_PAUSE_S = 5.0
 """Between two searches."""
@@ -35,6 +55,8 @@ class ReviseQuestion:
     """A plan that runs, and its stages."""
 
     attempt: int
+    problem_digest: str
+    """Of what the plan answers."""
     plan: HybridPlan
     stages: ObservedStages
     steps_left: int
@@ -106,13 +128,13 @@ class ReviseCache:
         revisions = await stored.of(plan_uid, attempt)
         plan = followed_plan(of_record, revisions)
         limits = await self.limits(plan_uid, begun, plan)
-        stages = observed_stages(plan, limits, reports)
+        stages = observed_stages(plan, limits, reports, known_lacking(revisions))
         done = max((one.num_steps for one in reports), default=0)
         found = RunningPlan(
             plan=plan,
             limits=limits,
             revisions=revisions,
-            num_unanswered=await stored.num_unanswered(plan_uid, attempt),
+            unanswered=await stored.unanswered(plan_uid, attempt),
             reports=tuple(reports),
             stages=stages,
             steps_left=max(num_steps - done, 0),
@@ -120,7 +142,7 @@ class ReviseCache:
         latest = self._latest.get(plan_uid)
         if latest is None or latest.asked.attempt != attempt:
             return found
-        counts = latest.asked.is_like(question_of(found, attempt))
+        counts = latest.asked.is_like(question_of(found, begun))
         return replace(
             found,
             again_s=latest.again_s,
@@ -141,6 +163,33 @@ class ReviseCache:
             if problem is not None:
                 self._problems[plan_uid] = digest, problem
         return problem
+
+    async def answer(
+        self, asked: ReviseQuestion, problem: Problem, run: Run
+    ) -> Revision | Stays:
+        """A revision that is worth it, or why the plan stays.
+
+        `run` computes elsewhere.
+        """
+        wider = await self._as_replayed(asked.problem_digest, problem, run)
+        return await run(partial(asked.answer, wider))
+
+    async def _as_replayed(self, digest: str, problem: Problem, run: Run) -> Problem:
+        """The problem as replays have widened it.
+
+        That is not kept, for replays seldom differ: what was searched is searched
+        again.
+        """
+        answer = await self._store.answers.find(digest)
+        if answer is None or answer.num_rounds <= 1:
+            return problem
+        known: dict[str, Replay] = {}
+        while True:
+            wider, waits_for = await run(partial(replayed_problem, problem, known))
+            replay = await self._store.replays.find(waits_for) if waits_for else None
+            if replay is None:
+                return wider
+            known[waits_for] = replay
 
     def asked(self, plan_uid: str, asked: ReviseQuestion, now_s: float) -> None:
         """Note that the search was asked; `now_s` is since 1970."""
@@ -171,11 +220,22 @@ class ReviseCache:
         self._problems.pop(plan_uid, None)
 
 
-def question_of(running: RunningPlan, attempt: int) -> ReviseQuestion:
+def known_lacking(revisions: Sequence[RecordedRevision]) -> tuple[int, ...]:
+    """Bytes that devices were found to lack, by revisions that ranks followed."""
+    found = [
+        one.revision.lacking_bytes
+        for one in revisions
+        if one.state is RevisionState.FOLLOWED and one.revision.lacking_bytes
+    ]
+    return tuple(max(each) for each in zip(*found, strict=True))
+
+
+def question_of(running: RunningPlan, begun: Attempt) -> ReviseQuestion:
     """The question of now about a plan whose stages are known."""
     assert running.stages is not None  # noqa: S101 - `running` has made them
     return ReviseQuestion(
-        attempt=attempt,
+        attempt=begun.number,
+        problem_digest=begun.problem_digest,
         plan=running.plan,
         stages=running.stages,
         steps_left=running.steps_left,

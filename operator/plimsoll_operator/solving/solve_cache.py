@@ -285,6 +285,19 @@ def search_once(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
     )
 
 
+def replayed_problem(
+    problem: Problem, known: Mapping[str, Replay]
+) -> tuple[Problem, str]:
+    """The problem as replays have widened it; the digest of one that is not known."""
+    from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
+
+    found = solve_with_replay(problem, lambda plan: known.get(digest_of(plan)))
+    give_back_memory()
+    if found.waits and isinstance(found.answer, Solution):
+        return found.problem, digest_of(found.answer.plan)
+    return found.problem, ""
+
+
 def give_back_memory() -> None:
     """Let go of what a search leaves behind, 1.4 GiB after a large one.
 

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 from plimsoll_operator.errors import StoreError
@@ -116,7 +115,7 @@ class Solver:
         """Look for a revision; one that is not found in time is none."""
         try:
             async with self._process() as process:
-                answer = await process.run(partial(asked.answer, problem))
+                answer = await cache.answer(asked, problem, process.run)
         except Exception as error:  # noqa: BLE001 - the plan runs on as it is
             text = f"{type(error).__name__}: {error}"
             logger.warning("a search for a revision came to nothing: %s", text)

@@ -17,7 +17,7 @@ from plimsoll_operator.store.store import Store
 from plimsoll_planner.overhead.observed import Shortage, unreported_shortage
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation
-from plimsoll_planner.records.plan import HybridPlan, PhasePeak
+from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak
 from plimsoll_planner.records.rehearsal import MeasuredRank, Rehearsal
 from plimsoll_planner.records.task import FullDevice
 
@@ -46,7 +46,10 @@ async def learn(store: Store, lesson: Lesson) -> None:
         StoreError: it was not kept.
     """
     keys = {one.overhead_key for one in lesson.observations}
-    if lesson.ending is Ending.OUT_OF_MEMORY:
+    full = lesson.full_device
+    # Layers on their way are in no formula of a plan, which says nothing of the plan.
+    is_moving = full is not None and full.phase is Phase.MIGRATION
+    if lesson.ending is Ending.OUT_OF_MEMORY and not is_moving:
         shortage = shortage_of(lesson)
         if shortage.is_surprise:
             await store.shortages.save(lesson.plan_uid, lesson.attempt, shortage)

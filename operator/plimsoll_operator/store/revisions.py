@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from plimsoll_operator.rules.observed_state import RecordedRevision, RevisionState
 from plimsoll_operator.store.database import Repository
@@ -47,16 +47,21 @@ class Revisions(Repository):
             for number, digest, state in found
         )
 
-    async def num_unanswered(self, plan_uid: str, attempt: int) -> int:
-        """Number of attempts before one that ended with a revision on offer."""
+    async def unanswered(self, plan_uid: str, attempt: int) -> tuple[int, ...]:
+        """Attempts before one that ended with a revision on offer, the oldest first."""
         row = RevisionRow
-        wanted = select(func.count(row.attempt.distinct())).where(
-            row.plan_uid == plan_uid,
-            row.attempt < attempt,
-            row.state == RevisionState.OFFERED,
+        wanted = (
+            select(row.attempt)
+            .where(
+                row.plan_uid == plan_uid,
+                row.attempt < attempt,
+                row.state == RevisionState.OFFERED,
+            )
+            .distinct()
+            .order_by(row.attempt)
         )
         async with self._database.read() as session:
-            return (await session.execute(wanted)).scalar_one()
+            return tuple((await session.execute(wanted)).scalars())
 
     async def find(self, plan_uid: str, attempt: int, number: int) -> Revision | None:
         """One revision, None if there is none of the number."""

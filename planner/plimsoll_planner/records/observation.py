@@ -63,8 +63,10 @@ class Observation(Document):
     """Seconds of the rank in all passes of these steps, waits between them aside."""
     capacity_bytes: Bytes = 0
     """Of the device; 0: unlimited, or not known."""
+    moved_step: Index = 0
+    """Steps that were finished when the plan took the place of the one before."""
     moved_bytes: Bytes = 0
-    """Sent and received by the rank as the plan took the place of the one before."""
+    """Sent and received by the rank then."""
     moved_s: Seconds = 0.0
     """Seconds of all ranks together until it had."""
     refused_revision: Index = 0

@@ -141,7 +141,7 @@ def num_layers_of(plan: HybridPlan) -> int:
 def difference(revision: Revision, before: HybridPlan) -> str | None:
     """First reason why a revision cannot follow a plan; None if it can.
 
-    Called by who makes one, by who passes it on, and by every rank before a move.
+    Called by every rank before a move.
     """
     after = revision.plan
     if revision.follows != digest_of(before):

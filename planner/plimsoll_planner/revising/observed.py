@@ -38,20 +38,27 @@ class ObservedStages:
 
 
 def observed_stages(
-    plan: HybridPlan, limits: Limits, reports: Sequence[Observation]
+    plan: HybridPlan,
+    limits: Limits,
+    reports: Sequence[Observation],
+    known_bytes: Sequence[int] = (),
 ) -> ObservedStages:
-    """The stages of a plan; reports of its other revisions do not count."""
+    """The stages of a plan; reports of its other revisions do not count.
+
+    `known_bytes` its devices were found to lack before, stage by stage; empty: none.
+    """
     of_rank = {one.rank: one for one in of_plan(plan, reports)}
     passes_s: list[float] = []
     lacking: list[int] = []
     causes: set[Cause] = set()
-    for stage in plan.stages:
+    before = tuple(known_bytes) or (0,) * len(plan.stages)
+    for stage, known in zip(plan.stages, before, strict=True):
         mine = [of_rank[rank] for rank in stage.ranks if rank in of_rank]
         seen_s = passes_of(mine) if len(mine) == len(stage.ranks) else 0.0
         smaller = smaller_bytes(plan, limits, stage, mine)
         beyond = beyond_bytes(stage, mine)
         passes_s.append(seen_s)
-        lacking.append(smaller + beyond)
+        lacking.append(max(smaller + beyond, known))
         if smaller and not fits(plan, limits, stage, smaller):
             causes.add(Cause.CAPACITY)
         if beyond:

@@ -77,6 +77,8 @@ class ReplayedAnswer:
     answer: Solution | Infeasible
     """If a plan was certified, its peaks are the replay's."""
     rounds: tuple[Round, ...]
+    problem: Problem
+    """As replays have widened it."""
     waits: bool = False
     """The answer's plan was not replayed yet."""
 
@@ -99,7 +101,9 @@ def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
     while isinstance(answer, Solution) and len(rounds) < MOST_ROUNDS:
         found = replay(answer.plan)
         if found is None:
-            return ReplayedAnswer(answer=answer, rounds=tuple(rounds), waits=True)
+            return ReplayedAnswer(
+                answer=answer, rounds=tuple(rounds), problem=problem, waits=True
+            )
         outside = disagreements(problem, answer.plan, found)
         rounds.append(Round(plan=answer.plan, replay=found, disagreements=outside))
         if not outside:
@@ -109,7 +113,7 @@ def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
             profile = widened(problem.profile, answer.plan, outside)
             problem = replace(problem, profile=profile)
             answer = solve(problem)
-    return ReplayedAnswer(answer=answer, rounds=tuple(rounds))
+    return ReplayedAnswer(answer=answer, rounds=tuple(rounds), problem=problem)
 
 
 def disagreements(

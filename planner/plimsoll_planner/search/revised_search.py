@@ -65,10 +65,11 @@ class RevisedSearch(TupleSearch):
             raise ValueError("stages of several meshes are not revised")
         self.plan = plan
         self.candidate = candidate_of(plan, mesh, plan.offers)
-        self._running = found_of(self, plan, self.candidate)
+        self.running = found_of(self, plan, self.candidate)
+        """The plan, as a search finds one."""
         self._paces = (1.0,) * mesh.pipeline
         self._lacking = tuple(lacking_bytes) or (0,) * mesh.pipeline
-        self._held = [choice.stated for choice in self._running.choices]
+        self._held = [choice.stated for choice in self.running.choices]
 
     @property
     def paces(self) -> tuple[float, ...]:
@@ -89,7 +90,7 @@ class RevisedSearch(TupleSearch):
 
     def _times(self) -> list[StageTimes]:
         """Expected seconds of the plan that runs, stage by stage."""
-        return self.stage_times(self._running, Bound.EXPECTED)
+        return self.stage_times(self.running, Bound.EXPECTED)
 
     def pace(self, stage: int | None = None) -> float:
         """See the base."""
@@ -128,13 +129,13 @@ class RevisedSearch(TupleSearch):
     def _can_hold(self, stage: int, size: int) -> Flags:
         """[A, B]: runs that a stage can have after moves."""
         first, end = np.arange(size)[:, None], np.arange(size + 1)[None, :]
-        mine, last = self._running.cuts[stage], len(self._held) - 1
+        mine, last = self.running.cuts[stage], len(self._held) - 1
         found = np.ones((size, size + 1), dtype=np.bool_)
         if stage and self._held[stage] != self._held[stage - 1]:
             found &= first == mine
         if stage < last and self._held[stage] != self._held[stage + 1]:
-            found &= end == self._running.cuts[stage + 1]
-        run = self.tables.runs_of(self._running.cuts)[stage]
+            found &= end == self.running.cuts[stage + 1]
+        run = self.tables.runs_of(self.running.cuts)[stage]
         for layer in self._tied:
             is_here = (first <= layer) & (layer < end)
             found &= is_here == (run[0] <= layer < run[1])
@@ -150,7 +151,7 @@ class RevisedSearch(TupleSearch):
 
     def step_now_s(self) -> float:
         """Expected seconds of a step of the plan that runs."""
-        return self.plan_step_s(self._running, Bound.EXPECTED)
+        return self.plan_step_s(self.running, Bound.EXPECTED)
 
     def fastest_within(self, most_bytes: int) -> Found | None:
         """Plan of the shortest step whose peaks are within the devices and a limit."""
@@ -159,7 +160,7 @@ class RevisedSearch(TupleSearch):
 
     def at_rest_bytes(self, stage: int, first: int, end: int) -> int:
         """Most bytes that a stage holds of a run of layers between two steps."""
-        candidate, choice = self.candidate, self._running.choices[stage]
+        candidate, choice = self.candidate, self.running.choices[stage]
         held = self.stage_bytes(candidate, Bound.UPPER, choice.without_way, 1)
         run = self.tables.groups((first,))[0], self.tables.groups((end,))[0]
         return int(held.state[run])

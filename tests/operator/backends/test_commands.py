@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.backends.commands import (
     PLAN,
     PROFILE,
@@ -21,6 +22,7 @@ from plimsoll_operator.backends.commands import (
     train_task,
 )
 from plimsoll_operator.rules.profile_request import ProfileRequest
+from plimsoll_planner.pod_names import REVISION
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import PodShape
@@ -55,9 +57,9 @@ def words_of(command: Command, module: str) -> list[str]:
     return list(command.words[2:])
 
 
-def told(where: Where) -> Options:
+def told(where: Where, spec: TrainingPlanSpec = SPEC) -> Options:
     """Options as the trainer reads them."""
-    first = train_task(3, SPREAD, SPEC, where).commands[0]
+    first = train_task(3, SPREAD, spec, where).commands[0]
     return parse(words_of(first, TRAINER))
 
 
@@ -125,6 +127,14 @@ def test_the_trainer_is_told_what_the_spec_asks_for() -> None:
     assert found.meet_timeout_s == SPEC.run_policy.pending_seconds
     assert found.report_file is not None
     assert Path(found.report_file.format(rank=7)) == report_of(FOLDER, 7)
+
+
+@pytest.mark.parametrize("is_online", [True, False])
+def test_ranks_look_for_revisions_whatever_the_policy_is(*, is_online: bool) -> None:
+    """It may change while they run; none that is not to come is waited for."""
+    found = told(IN_GANG, a_spec(runPolicy={"replanOnline": is_online}))
+    assert found.revision_file == FOLDER / REVISION
+    assert found.revision_wait_s == (10 if is_online else 0)
 
 
 @pytest.mark.parametrize(

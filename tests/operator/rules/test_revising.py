@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +36,7 @@ from plimsoll_operator.rules.observed_state import (
 )
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
-from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.revision import Cause
 from plimsoll_planner.revising.observed import ObservedStages
 from plimsoll_planner.revising.revise import Stays
@@ -143,8 +144,25 @@ def test_ranks_that_refuse_are_left_alone() -> None:
 
 def test_a_revision_that_ends_attempts_is_not_offered_for_ever() -> None:
     """Whatever the reason is, ranks that nobody revises may go on."""
-    assert actions(running(num_unanswered=2)) == [Revise()]
-    assert actions(running(num_unanswered=3)) == []
+
+    def after(endings: Sequence[Ending], **fields: Any) -> list[Action]:
+        before = tuple(
+            replace(BEGUN, number=number, ending=ending, **fields)
+            for number, ending in enumerate(endings, 1)
+        )
+        unanswered = tuple(one.number for one in before)
+        now = replace(BEGUN, number=len(before) + 1)
+        task = replace(RUNNING, subject=str(now.number))
+        seen = running(unanswered=unanswered)
+        return actions(replace(seen, attempts=(*before, now), tasks=(task,)))
+
+    lost = Ending.DISRUPTED
+    assert after([lost, lost]) == [Revise()]
+    assert after([lost, lost, lost]) == []
+    assert after([lost, lost, Ending.CHECKPOINTED]) == [Revise()]  # as was asked for
+    full = Ending.OUT_OF_MEMORY
+    assert after([full], phase=Phase.BACKWARD) == [Revise()]
+    assert after([full], phase=Phase.MIGRATION) == []
 
 
 def test_what_ranks_followed_counts_though_they_have_ended() -> None:
@@ -163,7 +181,9 @@ def test_a_revision_is_offered_until_all_ranks_have_answered() -> None:
     """Those that follow report by it."""
     offer = OfferRevision(attempt=1, revision=REVISION)
     assert actions(running(revisions=(OFFERED,))) == [offer]
-    following = reports(REVISION.plan, moved_bytes=8, moved_s=0.5, num_steps=7)
+    following = reports(
+        REVISION.plan, moved_step=7, moved_bytes=8, moved_s=0.5, num_steps=9
+    )
     some = (*following[1:], reports(PLAN)[0])
     assert actions(running(revisions=(OFFERED,), reports=some)) == [offer]
     [settle] = actions(running(revisions=(OFFERED,), reports=following))
@@ -220,11 +240,8 @@ def test_the_status_shows_the_plan_that_runs() -> None:
     }
 
 
-@pytest.mark.parametrize("problem_digest", ["asked", "another"])
-def test_the_next_attempt_begins_with_the_revision_that_was_followed(
-    problem_digest: str,
-) -> None:
-    """Unless the attempt has taught something, so that another question was asked."""
+def recorded(running_plan: HybridPlan, problem_digest: str) -> HybridPlan:
+    """Plan of the next attempt, where the latest ran by a plan and was lost."""
     ended = replace(
         BEGUN, ending=Ending.DISRUPTED, ended_s=NOW_S - 1, generation=1, message="lost"
     )
@@ -235,9 +252,22 @@ def test_the_next_attempt_begins_with_the_revision_that_was_followed(
             answer=a_solution(), is_certified=True, problem_digest=problem_digest
         ),
         attempts=(ended,),
-        running=RunningPlan(plan=REVISION.plan, limits=LIMITS),
+        running=RunningPlan(plan=running_plan, limits=LIMITS),
     )
     [record] = [one for one in decided(seen).actions if isinstance(one, RecordPlan)]
     assert record.attempt == 2
+    return record.plan
+
+
+@pytest.mark.parametrize("problem_digest", ["asked", "another"])
+def test_the_next_attempt_begins_with_the_revision_that_was_followed(
+    problem_digest: str,
+) -> None:
+    """Unless the attempt has taught something, so that another question was asked."""
     wanted = REVISION.plan if problem_digest == "asked" else PLAN
-    assert record.plan == wanted
+    assert recorded(REVISION.plan, problem_digest) == wanted
+
+
+def test_a_plan_that_was_never_revised_gives_way_to_the_answer() -> None:
+    """A replay that came since may have led to another one."""
+    assert recorded(replace(REVISION.plan, revision=1), "asked") == PLAN

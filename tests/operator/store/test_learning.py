@@ -120,6 +120,19 @@ def test_only_a_lack_of_device_memory_counts_as_one(
     in_store(tmp_path / "store.db", work)
 
 
+def test_running_out_of_memory_while_layers_move_says_nothing_of_the_plan(
+    tmp_path: Path,
+) -> None:
+    """Its steps fitted."""
+
+    async def work(store: Store) -> None:
+        full = replace(FULL, phase=Phase.MIGRATION)
+        await learn(store, a_lesson(full_device=full))
+        assert await store.calibrations.all() == ()
+
+    in_store(tmp_path / "store.db", work)
+
+
 def test_a_plan_that_was_not_to_fit_teaches_nothing(tmp_path: Path) -> None:
     """A person had fixed it."""
     huge = a_peak(upper_bytes=PLAN.offers[0].device_memory_bytes + 1)

@@ -72,7 +72,7 @@ def test_revisions_go_with_their_plan(place: Path | str) -> None:
     in_store(place, work)
 
 
-def test_attempts_that_ended_with_a_revision_on_offer_are_counted(
+def test_attempts_that_ended_with_a_revision_on_offer_are_known(
     place: Path | str,
 ) -> None:
     """Each once, however many were on offer; settled ones are none."""
@@ -83,8 +83,8 @@ def test_attempts_that_ended_with_a_revision_on_offer_are_counted(
         for attempt, revision in ((1, REVISION), (1, later), (2, REVISION), (3, later)):
             await revisions.record("uid", attempt, revision, 5.0)
         await revisions.settle("uid", 2, FOLLOWED)
-        counts = [await revisions.num_unanswered("uid", k) for k in (1, 2, 3, 4)]
-        assert counts == [0, 1, 1, 2]
-        assert await revisions.num_unanswered("another", 4) == 0
+        found = [await revisions.unanswered("uid", k) for k in (1, 2, 3, 4)]
+        assert found == [(), (1,), (1,), (1, 3)]
+        assert await revisions.unanswered("another", 4) == ()
 
     in_store(place, work)

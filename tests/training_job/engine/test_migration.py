@@ -24,10 +24,11 @@ from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.migration import grown, rearrange, unmovable
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
-from plimsoll_trainer.engine.world import World, join_world
+from plimsoll_trainer.engine.world import DEFAULT_TIMEOUT, World, join_world
 from plimsoll_trainer.workload import Layer, Workload
 from tests.support.drawing import draws
 from tests.support.ranks import run_ranks
+from tests.support.split_workloads import a_split_gpt
 from tests.support.workloads import a_gpt
 
 Trace = list[tuple[float, float]]
@@ -47,11 +48,13 @@ class Kind:
     workload: dict[str, Any] = field(default_factory=dict)
     empty: int | None = None
     """Index of a layer that holds no tensor."""
+    tensor: int = 1
+    splits_sequence: bool = False
 
     @property
     def num_ranks(self) -> int:
         """G."""
-        return self.num_stages * self.replicas
+        return self.num_stages * self.replicas * self.tensor
 
 
 KINDS = {
@@ -63,6 +66,8 @@ KINDS = {
     "zero-1": Kind(num_stages=2, replicas=2, sharding=Sharding.OPTIMIZER),
     "zero-2": Kind(num_stages=2, replicas=2, sharding=Sharding.GRADIENTS),
     "zero-3": Kind(num_stages=2, replicas=2, sharding=Sharding.PARAMETERS),
+    "tensor": Kind(num_stages=2, tensor=2),
+    "sequences": Kind(num_stages=2, tensor=2, splits_sequence=True),
     "host": Kind(home=OptimizerHome.HOST, workload={"precision": "bf16"}),
 }
 
@@ -86,6 +91,7 @@ class Layout:
                 offloaded=frozenset(i for i in self.offloaded if first <= i < end),
                 sharding=kind.sharding,
                 optimizer_home=kind.home,
+                sequence_parallel=kind.splits_sequence,
                 in_flight_cap=self.caps[stage] if self.caps else None,
             )
             for stage, (first, end) in enumerate(pairwise((*self.cuts, NUM_LAYERS)))
@@ -118,12 +124,14 @@ def a_history(seed: int, kind: Kind) -> dict[int, Layout]:
 
 def train(kind: Kind, histories: list[dict[int, Layout]]) -> list[Trace]:
     """Loss and norm of each step of each history, as one rank."""
-    workload = a_gpt(depth=NUM_LAYERS - 2, width=16, tied=False, **kind.workload)
+    make = a_gpt if kind.tensor == 1 else a_split_gpt
+    workload = make(depth=NUM_LAYERS - 2, width=16, tied=False, **kind.workload)
     if kind.empty is not None:
         layers = list(workload.layers)
         layers[kind.empty] = Layer(name="scale", factory=nn.GELU, kind="scale")
         workload = replace(workload, layers=tuple(layers))
-    world = join_world(kind.num_stages, kind.replicas, CPU)
+    degrees = kind.num_stages, kind.replicas
+    world = join_world(*degrees, CPU, DEFAULT_TIMEOUT, kind.tensor)
     return [run_history(kind, history, workload, world) for history in histories]
 
 

@@ -7,21 +7,28 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch.distributed as dist
+
 from plimsoll_planner.records.document import Document, save
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.revision import Revision
-from tests.support.builders import a_plan
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.process.revisions import Revisions
+from tests.support.builders import a_plan, a_revision
 from tests.support.jobs import Job, events, losses
 from tests.support.plans import plan_for, revision_of
+from tests.support.ranks import run_ranks
 
 CUTS = (0, 2, 5)
 STEPS = 40
@@ -173,3 +180,47 @@ def test_what_is_no_revision_is_left(job: Job, undisturbed: dict[int, float]) ->
     assert events(report, "revised")
     [text, _] = [line["message"] for line in events(report, "unread")]
     assert text.endswith("Revision.kind: got 'HybridPlan', allowed is Revision")
+
+
+class Pod:
+    """Answers reports of its rank with a revision, as the operator does."""
+
+    def __init__(self, path: Path, revision: Revision) -> None:
+        """Put the revision into a file."""
+        self.path, self.revision = path, revision
+
+    def observe(self, reason: str) -> None:
+        """Take a report."""
+        assert reason == "short"
+        save(self.path, self.revision)
+
+
+def wait_for_one(folder: Path, plan: HybridPlan, revision: Revision) -> int:
+    """Wait before the first step, as the rank of a pod; the newest revision then.
+
+    The device of rank 0 is smaller than its stage may need.
+    """
+    rank = dist.get_rank()
+    peak = plan.stages[rank].peak()
+    assert peak is not None
+    path = folder / f"{rank}.json"
+    given: dict[str, Any] = {
+        "assignment": None,
+        "trainer": SimpleNamespace(world=SimpleNamespace(stage=rank)),
+        "checkpoints": None,
+        "reporter": Pod(path, revision),
+        "warn": print,
+    }
+    control = Control(timedelta(seconds=60))
+    waiting = Revisions(path=path, wait_s=20.0, plan=plan, control=control, **given)
+    stop: Any = SimpleNamespace(is_set=False)
+    capacity_bytes = peak.device.upper_bytes - 1 if rank == 0 else 2**62
+    waiting.wait_if_short(capacity_bytes, stop)
+    return waiting.newest
+
+
+def test_all_pods_ask_for_a_revision_that_one_of_them_waits_for(tmp_path: Path) -> None:
+    """It comes in the answer to the reports of each."""
+    plan = a_plan()
+    found = run_ranks(wait_for_one, 2, tmp_path, plan, a_revision(plan))
+    assert found == [2, 2]

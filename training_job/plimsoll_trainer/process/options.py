@@ -50,7 +50,7 @@ MOST_PORT = 65_535
 STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
 MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
 REVISION_HELP = "in which a revision of the plan may appear while it runs"
-REVISION_WAIT_HELP = "for one, if a device is smaller than planned (10)"
+WAIT_HELP = "for one, if a device is smaller than planned (10)"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 
 
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("revisions")
     add = group.add_argument
     add("--revision-file", type=Path, metavar="FILE", help=REVISION_HELP)
-    add("--revision-wait-s", type=seconds, default=10.0, help=REVISION_WAIT_HELP)
+    add("--revision-wait-s", type=seconds_or_none, default=10.0, help=WAIT_HELP)
     return made
 
 
@@ -134,6 +134,11 @@ def meeting_point(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
         raise argparse.ArgumentTypeError(f"{text}: HOST:PORT is allowed")
     return host, int(port)
+
+
+def seconds_or_none(text: str) -> float:
+    """Read a span of time, which may be none."""
+    return 0.0 if text == "0" else seconds(text)
 
 
 def seconds(text: str) -> float:

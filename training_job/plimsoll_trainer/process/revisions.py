@@ -100,10 +100,11 @@ class Revisions:
             self.reporter.event("unread", message=text)
 
     def wait_if_short(self, capacity_bytes: int, stop: StopSignal) -> None:
-        """Wait for a revision if a device is smaller than some stage may need.
+        """Wait for a revision if some device is smaller than its stage may need.
 
-        Whoever plans has the capacity by the first report. Without an answer training
-        begins as planned: its need may be less than its bound.
+        Whoever plans has the capacity by the first report. All ranks report meanwhile,
+        for each pod is given a revision in the answer to its own reports. Without one
+        training begins as planned: its need may be less than its bound.
         """
         stage = self.plan.stages[self.trainer.world.stage]
         peak = stage.peak()
@@ -111,10 +112,11 @@ class Revisions:
         is_short = self.path is not None and 0 < capacity_bytes < needed
         end_s = reported_s = self.clock()
         end_s += self.wait_s
+        waits = False
         while True:
-            if is_short and self.clock() - reported_s > REPORT_S:
+            if waits and self.clock() - reported_s > REPORT_S:
                 reported_s = self.clock()
-                self.reporter.observe("short")  # a pod is given one in the answer
+                self.reporter.observe("short")
             flags = is_short and self.clock() < end_s, stop.is_set
             (waits, stopped), known = self.control.least_of(self.newest, *flags)
             if stopped or not waits or known > self.plan.revision:
@@ -154,7 +156,7 @@ class Revisions:
             moved_s=moved_s,
             peak_bytes=peak_bytes,
         )
-        self.reporter.revised(revision.plan, moved_bytes, moved_s)
+        self.reporter.revised(revision.plan, step, moved_bytes, moved_s)
         if self.control.rank == 0:
             self.warn(line_of(revision, step, moved_s))
 

@@ -1,8 +1,8 @@
 """Reports of a rank about itself, and their times.
 
 Every rank sends an `Observation` at the start, when a peak has grown by more than 5 %
-or its passes take 10 % more or less than reported, as its plan is revised, every
-minute, and at the end. Lines of the report file:
+or its passes take 10 % more or less than reported, as its plan is revised, after a time
+without news, and at the end. Lines of the report file:
 
     {"event": "observation", "rank": 2, "reason": "change", "observation": {...}}
     {"event": "step", "step": 3, "loss": 3.1, "gradient_norm": 0.5, "step_s": 0.2}
@@ -128,12 +128,15 @@ class Reporter:
         self.event("failure", exit_code=exit_code, message=str(reason), **known)
         self.observe("failure")
 
-    def revised(self, plan: HybridPlan, moved_bytes: int, moved_s: float) -> None:
-        """Report a plan that has taken the place of the one before."""
+    def revised(
+        self, plan: HybridPlan, step: int, moved_bytes: int, moved_s: float
+    ) -> None:
+        """Report a plan that has taken the place of the one before, after a step."""
         self.about = replace(
             self.about,
             plan_digest=digest_of(plan),
             revision=plan.revision,
+            moved_step=step,
             moved_bytes=moved_bytes,
             moved_s=moved_s,
         )

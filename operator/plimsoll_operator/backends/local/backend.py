@@ -109,12 +109,12 @@ class LocalBackend:
 
     async def revise(self, asked: ReviseQuestion, problem: Problem) -> None:
         """Search for a plan in the place of the one that runs."""
+        cache = self.observer.revise_cache
         answer: Revision | Stays
         try:
-            answer = await in_thread(partial(asked.answer, problem))
+            answer = await cache.answer(asked, problem, in_thread)
         except Exception as error:  # noqa: BLE001 - the plan runs on as it is
             answer = Stays(reason=f"the search came to nothing: {error}")
-        cache = self.observer.revise_cache
         cache.answered(self.plan.uid, asked, answer, time.time())
 
     def where(self, kind: TaskKind, subject: str) -> Where:
