@@ -8,6 +8,7 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     exit_codes          exit codes of training and profiling processes
     pod_names           names on which the operator and its pods agree
     units               bytes as people read them, rounded to the side that stays true
+    device_table        devices that are known by name, with sources
     offer_catalog       tables of machines and prices, read and checked
     engines             the engines that are planned for
     search_fields       the fields of a question that a person sets: a row for each

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
+from plimsoll_planner.device_table import CELLS, close_names, device_named
 from plimsoll_planner.errors import InvalidFieldError, UnreadableError, shorten
 from plimsoll_planner.records.bounds import LARGEST_INTEGER, LARGEST_RATE
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
@@ -121,8 +122,6 @@ def check_header(columns: list[str], source: str) -> None:
     missing = [column for column in NEEDED_COLUMNS if column not in columns]
     if missing:
         raise UnreadableError(f"{source}: the column {missing[0]} is missing")
-    if "DeviceMemoryMiB" not in columns and "GpuInfo" not in columns:
-        raise UnreadableError(f"{source}: needs a column DeviceMemoryMiB or GpuInfo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,8 +132,12 @@ class Row:
     place: str
 
     def text(self, column: str) -> str:
-        """Cell without blanks around it."""
-        return self.cells.get(column, "").strip()
+        """Cell without blanks around it; if it is empty, that of a known device."""
+        found = self.cells.get(column, "").strip()
+        if found or column not in CELLS:
+            return found
+        device = device_named(self.cells["AcceleratorName"].strip())
+        return "" if device is None else device.cells[column]
 
     def refuse(self, column: str, allowed: str) -> InvalidFieldError:
         """Error for one cell."""
@@ -231,14 +234,22 @@ def device_kind(row: Row) -> DeviceKind:
 
 
 def device_memory_bytes(row: Row) -> int:
-    """Memory of one device: our column, else what GpuInfo says."""
+    """Memory of one device: our column, else what is known of it, else GpuInfo.
+
+    GpuInfo has the size that is on the box.
+    """
     mib = row.whole_number("DeviceMemoryMiB", 1)
     if mib is None:
         found = SIZE_IN_MIB.search(row.text("GpuInfo"))
         mib = int(found[1]) if found else 0
-    if mib == 0:
+    if mib == 0 and row.text("GpuInfo"):
         rule = "a mapping with Gpus[0].MemoryInfo.SizeInMiB, or give DeviceMemoryMiB"
         raise row.refuse("GpuInfo", rule)
+    if mib == 0:
+        close = " or ".join(close_names(row.text("AcceleratorName")))
+        known = f"such as {close}" if close else "`plimsoll devices` lists them"
+        rule = f"a device that is known, {known}; or give DeviceMemoryMiB"
+        raise row.refuse("AcceleratorName", rule)
     return mib * MIB
 
 
