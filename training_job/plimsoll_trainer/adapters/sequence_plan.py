@@ -24,6 +24,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.tensor_plan import (
+    PartOfSum,
     Styles,
     Ways,
     can_be_split,
@@ -50,6 +51,7 @@ WAYS: Styles = {
     "colwise_gather_output": partial(ColwiseParallel, output_layouts=WHOLE),
     "rowwise_split_input": ROWS,
     "embedding_rowwise": ROWS,
+    "replicated_with_grad_allreduce": PartOfSum,
 }
 """Of modules that are given whole sequences, by the names of `transformers`."""
 WAYS_OF_HEAD: Styles = {

@@ -24,7 +24,22 @@ from torch.distributed.tensor.parallel import (
 
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.sequence_parallel import used_on_parts
 from plimsoll_trainer.workload import Parallelize
+
+
+class PartOfSum(ParallelStyle):
+    """Parameters that all ranks have, and each uses on the heads that are here.
+
+    Their gradients are added up over the ranks at the end of a step.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        """Declare them; torch calls it for each module of a plan."""
+        del device_mesh
+        used_on_parts(*module.parameters())
+        return module
+
 
 Styles = Mapping[str, Callable[[], ParallelStyle]]
 """By the names of ways."""
@@ -34,6 +49,7 @@ WAYS: Styles = {
     "colwise_gather_output": partial(ColwiseParallel, output_layouts=Replicate()),
     "rowwise_split_input": partial(RowwiseParallel, input_layouts=Replicate()),
     "embedding_rowwise": partial(RowwiseParallel, input_layouts=Replicate()),
+    "replicated_with_grad_allreduce": PartOfSum,
 }
 """By the names of `transformers`."""
 HEADS = ("num_attention_heads", "num_key_value_heads")
