@@ -15,7 +15,7 @@ ENV := .venv$(if $(filter 2.%,$(TORCH)),-torch-$(firstword $(TORCH)))
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-nodes test-torch check lint format lab lab-down bench gpu soak docs \
+.PHONY: models help quickstart test test-all test-nodes test-torch check lint format lab lab-down bench gpu soak docs \
   images constraints clean
 # With it Python would not find what is in this folder.
 unexport PYTHONSAFEPATH
@@ -96,6 +96,9 @@ docs: env-dev   ## write the pages that are made from the code, and the definiti
 	@$(BIN)/python -m tools.trainingplan
 	@$(BIN)/python -m tools.definition
 	@$(BIN)/python -m tools.metrics
+
+models: env-dev ## read all causal language models of transformers, and write the page
+	@$(BIN)/python -m tools.models
 
 images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=REGISTRY/plimsoll/
 	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),registry.example/plimsoll/) \

@@ -8,6 +8,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     counting/           what counts bytes and work
     probing/            the process that probes layers
     profiling/          the profile of a workload, from its probes
+    reading/            how models of `transformers` are read
     ranks/              ranks of a plan without the others: replay and rehearsal
     __main__            profile, replay, rehearse: as a process that the loop starts
 

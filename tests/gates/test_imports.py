@@ -44,6 +44,7 @@ OUTSIDE: dict[str, set[str]] = {
         "torch",
         "numpy",
         "transformers",  # in the one adapter that takes its models apart
+        "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
     },
     "plimsoll_profiler": {"numpy", "torch"},

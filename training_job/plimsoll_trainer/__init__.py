@@ -12,6 +12,7 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
     user_code/                  the code of a user: found, identified and called
     engine/                     what the ranks compute in a step
     adapters/                   workloads from models that exist
+    huggingface/                models of `transformers` without code of one's own
     emulated/, devices/         what a rank runs on, and how full that gets
     reporting/                  what a rank reports
     checkpoint/                 what is saved, and how it is read

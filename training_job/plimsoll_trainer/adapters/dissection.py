@@ -149,7 +149,7 @@ def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     for module in model.modules():
         # With it, a model looks at its inputs for padding: a wait in every step.
         if isinstance(own := getattr(module, "config", None), PreTrainedConfig):
-            own.pad_token_id = None
+            vars(own)["pad_token_id"] = None  # some refuse it where they check
     model.train()
     return model
 

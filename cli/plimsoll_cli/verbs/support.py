@@ -1,0 +1,159 @@
+"""`plimsoll support`: which models are known, and how one of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+import click
+from rich.progress import track
+
+from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
+from plimsoll_cli.output.tables import print_table, table_of
+
+if TYPE_CHECKING:
+    from plimsoll_profiler.reading.readings import Reading
+    from plimsoll_profiler.reading.survey import Finding
+
+LONGEST_REASON = 90
+"""Letters of a reason in a table."""
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--all",
+    "is_survey",
+    is_flag=True,
+    help="Read every causal language model of the installed transformers, each with "
+    "its default sizes; takes minutes.",
+)
+@output_option
+def support(model: str | None, is_survey: bool, output: str) -> None:
+    """List the models that are known by name, or show how MODEL is read.
+
+    MODEL is the folder or file of a config.json, a name of the list, or org/name of
+    the hub.
+    """
+    if model is not None and is_survey:
+        raise click.UsageError("--all reads all models: leave MODEL away, or --all")
+    is_json = output == Output.JSON
+    if is_survey:
+        show_survey(is_json=is_json)
+    elif model is None:
+        show_bundled(is_json=is_json)
+    else:
+        show_reading(model, is_json=is_json)
+
+
+def show_bundled(*, is_json: bool) -> None:
+    """Print the models that are known by name."""
+    # Imported here, for the other verbs do without transformers.
+    from plimsoll_profiler.reading.readings import known_models  # noqa: PLC0415
+
+    models = known_models()
+    if is_json:
+        print_json(models)
+        return
+    rows = [
+        {
+            "MODEL": name,
+            "KIND": one["configuration"]["model_type"],
+            "PARAMETERS": f"{one['parameters']:,}",
+            "SIZES FROM": one["source"],
+        }
+        for name, one in models.items()
+    ]
+    table = table_of(rows, left=("MODEL", "KIND", "SIZES FROM"))
+    print_table(table, less_important=("SIZES FROM",))
+
+
+def show_reading(model: str, *, is_json: bool) -> None:
+    """Print how one model is read."""
+    from plimsoll_profiler.reading.readings import read_model  # noqa: PLC0415
+
+    with at_work(f"reading {model}"):
+        found = read_model(model)
+    if is_json:
+        print_json(asdict(found))
+        return
+    say(f"{model}: {found.model_type}, {found.num_parameters:,} parameters", "")
+    rows = [
+        {
+            "LAYER": one.kind,
+            "COUNT": str(one.count),
+            "PARAMETERS": f"{one.num_parameters:,}",
+            "TENSOR GROUPS": "share it" if one.can_split else "have it whole",
+            "SEQUENCES": "split" if one.can_split_sequence else "whole",
+        }
+        for one in found.layers
+    ]
+    table = table_of(rows, left=("LAYER", "TENSOR GROUPS", "SEQUENCES"))
+    print_table(table, less_important=("SEQUENCES",))
+    say("", *notes_on(found))
+
+
+def notes_on(found: Reading) -> list[str]:
+    """What else there is to know about a model."""
+    head = (
+        "in pieces, where the last layer recomputes"
+        if found.has_loss_in_pieces
+        else "at once"
+    )
+    return [
+        *(f"shared: {tie}" for tie in found.ties),
+        f"head and loss take the tokens of a sample {head}",
+        *([f"tensor groups: {found.not_split}"] if found.not_split else []),
+    ]
+
+
+def show_survey(*, is_json: bool) -> None:
+    """Print which models of the installed transformers can be read."""
+    from plimsoll_profiler.reading.survey import num_kinds, survey  # noqa: PLC0415
+
+    count = num_kinds()
+    found = list(track(survey(), "reading", count, transient=True, disable=is_json))
+    if is_json:
+        print_json([asdict(one) for one in found])
+        return
+    rows = [
+        {
+            "KIND": one.model_type,
+            "LAYERS": str(sum(x.count for x in one.reading.layers)),
+            "KINDS OF LAYER": str(len(one.reading.layers)),
+            "TENSOR GROUPS": shared_text(one.reading),
+        }
+        for one in found
+        if one.reading is not None
+    ]
+    table = table_of(rows, left=("KIND", "TENSOR GROUPS"))
+    print_table(table, less_important=("KINDS OF LAYER",))
+    say("", *survey_lines(found))
+
+
+def shared_text(reading: Reading) -> str:
+    """Whether tensor groups share the layers of a model."""
+    shared = {one.can_split for one in reading.layers if one.num_parameters}
+    if shared == {True}:
+        return "share all layers"
+    return "share some layers" if True in shared else "have layers whole"
+
+
+def survey_lines(found: Sequence[Finding]) -> list[str]:
+    """Counts, and why the others cannot be read."""
+    read = [one for one in found if one.reading is not None]
+    refused = [one for one in found if one.refusal]
+    failed = [one for one in found if one.fault]
+    return [
+        f"read {len(read)} of {len(found)} kinds of models, refused {len(refused)}, "
+        f"failed {len(failed)}",
+        *(f"refused {one.model_type}: {short(one.refusal)}" for one in refused),
+        *(f"FAILED {one.model_type}: {short(one.fault)}" for one in failed),
+    ]
+
+
+def short(text: str) -> str:
+    """A reason as long as a line."""
+    return shorten(text, LONGEST_REASON)

@@ -1,0 +1,67 @@
+"""`plimsoll support`: which models are known, and how one is read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from plimsoll_cli.__main__ import main
+from plimsoll_cli.errors import ExitCode
+from plimsoll_profiler.reading import survey
+from plimsoll_trainer.huggingface.configurations import bundled
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that cuts nothing."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_known_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """With their sizes; also for machines."""
+    assert main(["support"]) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(bundled()) + 1
+    [line] = [line for line in lines if line.startswith("Qwen3-8B ")]
+    assert "8,190,735,360" in line
+    assert main(["support", "-o", "json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out) == bundled()
+
+
+def test_a_model_is_shown_as_it_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """Layers, what they share, and what tensor groups cannot."""
+    assert main(["support", "Qwen3-0.6B"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert out.startswith("Qwen3-0.6B: qwen3, 596,049,920 parameters\n")
+    assert "shared: embedding." in out
+    assert "some tokens" not in out
+    assert main(["support", "GPT2", "-o", "json"]) == ExitCode.DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_parameters"] == bundled()["GPT2"]["parameters"]
+    assert "no tp_plan" in found["not_split"]
+
+
+def test_what_is_no_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """With those that resemble it."""
+    assert main(["support", "Qwen3-9B"]) != ExitCode.DONE
+    assert "did you mean Qwen3-" in capsys.readouterr().err
+    assert main(["support", "Qwen3-8B", "--all"]) == ExitCode.USAGE
+
+
+def test_a_survey_ends_with_counts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are refused say why."""
+    monkeypatch.setattr(survey, "kinds", lambda: ["bert", "llama"])
+    assert main(["support", "--all"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "read 1 of 2 kinds of models, refused 1, failed 0" in out
+    assert "refused bert: " in out
+    assert main(["support", "--all", "-o", "json"]) == ExitCode.DONE
+    assert [one["model_type"] for one in json.loads(capsys.readouterr().out)] == [
+        "bert",
+        "llama",
+    ]
