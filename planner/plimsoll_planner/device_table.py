@@ -56,7 +56,9 @@ class Device:
 @cache
 def known_devices() -> tuple[Device, ...]:
     """All rows of the table."""
-    text = resources.files(__package__).joinpath("devices.csv").read_text("utf-8")
+    text = (
+        resources.files("plimsoll_planner").joinpath("devices.csv").read_text("utf-8")
+    )
     return tuple(
         Device(
             name=row["Device"],

@@ -8,12 +8,13 @@ themselves keep the paths of their fields. Called by `plan` and `compare`.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from plimsoll_cli.options.files import read
+from plimsoll_cli.options.named_devices import ON, machines_on
 from plimsoll_cli.options.offers import read_offers
 from plimsoll_cli.options.question import typed
 from plimsoll_planner.engines import engine_named
@@ -25,7 +26,7 @@ from plimsoll_planner.errors import (
 )
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search_fields import problem_parts
@@ -46,14 +47,17 @@ LAYERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
 NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
 
-def read_problem(path: Path, options: dict[str, Any]) -> Problem:
-    """Read the profile at a path and everything that the options of `question` name.
+def read_problem(profile: ModelProfile, options: dict[str, Any]) -> Problem:
+    """The question about a profile, with all that the options of `question` name.
 
     Raises:
         InvalidInputError: a file cannot be read, or parts do not fit together.
     """
-    profile, values = read(path, ModelProfile), typed(options)
+    values = typed(options)
     with errors_in_options():
+        offers = machines(profile, values["offers"], options.pop("on"))
+        if values["limits.max_gpus"] is None and values["offers"] is None:
+            values["limits.max_gpus"] = num_devices(offers)
         for field, (option, example) in LISTS.items():
             if values[field] is not None:
                 values[field] = parse_list(option, values[field], example)
@@ -61,7 +65,6 @@ def read_problem(path: Path, options: dict[str, Any]) -> Problem:
             if values[field] is not None:
                 values[field] = parse_layers(option, values[field], profile)
         parts = problem_parts(values)
-        offers = offers_for(profile, values["offers"])
         overheads = (read(path, DeviceOverhead) for path in values["overheads"])
         return Problem(
             profile=profile,
@@ -70,6 +73,37 @@ def read_problem(path: Path, options: dict[str, Any]) -> Problem:
             engine=engine_named(values["engine"], profile.fingerprint.torch_version),
             **parts,
         )
+
+
+def machines(
+    profile: ModelProfile, path: Path | None, named: Sequence[str]
+) -> tuple[Offer, ...]:
+    """The machines of a file, or those with devices of some names.
+
+    Raises:
+        InvalidInputError: neither or both are given, or one of them is no good.
+    """
+    if (path is None) == (not named):
+        raise InvalidInputError(
+            "the machines: give --on, such as --on 8xH100-80GB, or --offers with a "
+            f"table; {OFFERS_ADVICE}"
+        )
+    if path is not None:
+        return offers_for(profile, path)
+    if profile.device_kind is not DeviceKind.CUDA:
+        raise InvalidInputError(
+            f"{ON} names GPUs, and the profile is for {profile.device_kind} devices: "
+            "profile with --device cuda, or give --offers"
+        )
+    return tuple(machines_on(text) for text in dict.fromkeys(named))
+
+
+def num_devices(offers: Iterable[Offer]) -> int | None:
+    """Most devices that one of the offers has; None where one has no known end."""
+    counts = [(one.nodes_available, one.devices_per_node) for one in offers]
+    if any(nodes is None for nodes, _ in counts):
+        return None
+    return max((nodes or 0) * per_node for nodes, per_node in counts)
 
 
 def offers_for(profile: ModelProfile, path: Path) -> tuple[Offer, ...]:

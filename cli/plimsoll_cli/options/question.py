@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from plimsoll_cli.options.named_devices import EXAMPLES, ON
 from plimsoll_cli.options.types import COUNT, PATH, FiniteNumber, WholeNumber, WordOf
 from plimsoll_planner.records.record import shape_of
 from plimsoll_planner.records.shape import (
@@ -26,7 +27,7 @@ from plimsoll_planner.vocabulary import IN_OPTIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
-    "offers": {"type": PATH, "required": True},
+    "offers": {"type": PATH},
     "overheads": {"type": PATH, "multiple": True},
     "engine": {"default": "plimsoll", "show_default": True},
     "limits.max_tuples": {"type": COUNT},
@@ -37,6 +38,13 @@ TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
     "override.offloaded_layers": {"metavar": "0-5,8|all|none"},
 }
 """Properties of an option that no type of a record states, by the path of its row."""
+ON_WORDS: Final[dict[str, Any]] = {
+    "multiple": True,
+    "metavar": "8xH100-80GB",
+    "help": "Machines by the name of their device (`plimsoll devices`), in the place "
+    f"of --offers: {EXAMPLES}; may be given several times, each another choice.",
+}
+"""The other way to name machines."""
 
 
 def question_options(*, but: Iterable[str] = ()) -> Callable[[Command], Command]:
@@ -47,7 +55,7 @@ def question_options(*, but: Iterable[str] = ()) -> Callable[[Command], Command]
         for row in reversed((*INPUTS, *FIELDS)):
             if row.option not in left_out:
                 command = option_of(row)(command)
-        return command
+        return click.option(ON, **ON_WORDS)(command)
 
     return add
 

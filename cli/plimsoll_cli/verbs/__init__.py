@@ -14,8 +14,11 @@
 With files, one step at a time:
 
     profile     the cost of each layer of a workload
-    plan        the fewest devices for a profile, and the proof
+    plan        the fewest devices for a model, and the proof
+    solve       the largest sequence, micro-batch or depth that fits
+    support     which models are known, and how one is read
     explain     why this count and not fewer
     compare     the usual cuts beside the exact ones
     offers      machines, with their devices and prices
+    devices     devices that are known by name
 """

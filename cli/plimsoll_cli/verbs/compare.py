@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from plimsoll_cli.options.model import model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import COUNT, PATH
+from plimsoll_cli.options.types import COUNT
 from plimsoll_cli.output import usual_table
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
+from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import print_table, table_of, telling_columns
 from plimsoll_cli.output.usual_table import figures_json, usual_cells, usual_json
 from plimsoll_planner.errors import InvalidInputError
@@ -30,7 +31,8 @@ LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
 
 @click.command()
-@click.argument("profile", type=PATH)
+@click.argument("model")
+@model_options
 @question_options(
     but=("--objective", "--whole-nodes", "--gpus", "--cuts", "--recompute")
 )
@@ -45,8 +47,8 @@ LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
     help="Which layers recompute; free: each rule chooses.",
 )
 @output_option
-def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
-    """Cut the model of PROFILE uniformly, by parameters, by time, and exactly.
+def compare(model: str, gpus: int, output: str, **options: Any) -> None:
+    """Cut MODEL uniformly, by parameters, by time, and exactly.
 
     All of them may take as long for a step, so that their memory is compared at one
     speed. Then plans that people use, each on the fewest GPUs that it fits on, beside
@@ -59,6 +61,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     options["max_gpus"] = options["max_gpus"] or max(gpus, USUAL_MAX_GPUS)
     if options["recompute"] == "free":
         del options["recompute"]
+    profile = profile_of(model, training_of(options), with_progress)
     problem = read_problem(profile, options)
     with at_work("comparing"):
         found = baselines.compare(problem, gpus)

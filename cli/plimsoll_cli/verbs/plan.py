@@ -10,7 +10,10 @@ import click
 from rich.console import Console
 
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.options.emitted import EMIT, check_emitted
+from plimsoll_cli.options.emitted import emit as write_manifest
 from plimsoll_cli.options.files import require_places, write
+from plimsoll_cli.options.model import model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import PATH, WholeNumber
@@ -36,6 +39,7 @@ from plimsoll_cli.output.frontier_table import (
     curve_of,
     curve_table,
 )
+from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import print_table
 from plimsoll_planner.records.frontier import FEWEST_SPEEDS, NUM_SPEEDS
 from plimsoll_planner.records.plan import HybridPlan
@@ -60,13 +64,20 @@ MOST_SPEEDS = 100
 
 
 @click.command()
-@click.argument("profile", type=PATH)
+@click.argument("model")
+@model_options
 @question_options()
 @click.option("--out", type=PATH, help="Write the plan here, as JSON.")
 @click.option(
     "--solution",
     type=PATH,
     help="Write the whole answer with its certificate here, as JSON.",
+)
+@click.option(
+    EMIT,
+    type=PATH,
+    help="Write the manifest that asks this here, for `plimsoll run` and `kubectl "
+    "apply`; for a model of transformers.",
 )
 @click.option(
     "--replay",
@@ -87,22 +98,32 @@ MOST_SPEEDS = 100
 )
 @output_option
 def plan(
-    profile: Path,
+    model: str,
     out: Path | None,
     solution: Path | None,
+    emit: Path | None,
     replay: str | None,
     frontier: bool,
     frontier_points: int | None,
     output: str,
     **options: Any,
 ) -> None:
-    """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
+    """Find the fewest GPUs that the training of MODEL fits on, and prove it.
+
+    MODEL is a profile that `plimsoll profile` has written; or a model of transformers:
+    the folder or file of its config.json, a name that `plimsoll support` lists, or
+    org/name of the hub.
+    """
+    training, listed = training_of(options), options["offers"]
+    check_emitted(emit, model, options)
     require_places(
-        {"--out": out, "--solution": solution},
-        inputs=(profile, options["offers"], *options["overhead"]),
+        {"--out": out, "--solution": solution, EMIT: emit},
+        inputs=(Path(model), *filter(None, (options["offers"],)), *options["overhead"]),
     )
     check_frontier(is_asked=frontier, num_speeds=frontier_points, replay=replay)
-    problem = read_problem(profile, options)
+    problem = read_problem(profile_of(model, training, with_progress), options)
+    if emit is not None:
+        write_manifest(emit, model, training, problem, listed)
     found: ReplayedAnswer | None = None
     if replay is None:
         with at_work("searching"):

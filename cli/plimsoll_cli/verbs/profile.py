@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import cast
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
+from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import format_bytes, format_flop, print_table, table_of
 from plimsoll_planner.engines import TENSOR_DEGREES
 from plimsoll_planner.records.document import to_text
@@ -140,22 +139,6 @@ def profile(  # noqa: PLR0913, PLR0917 - click passes each option
         click.echo(to_text(made))
     else:
         show(made, out)
-
-
-def with_progress(request: ProfileRequest) -> ModelProfile:
-    """Profile, with a bar on a terminal; other verbs do not wait for numpy."""
-    from plimsoll_profiler.profiling.profiler import profile as run  # noqa: PLC0415 - as above
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    page = Console(stderr=True)
-    quiet = not page.is_terminal
-    with Progress(*columns, console=page, transient=True, disable=quiet) as bar:
-        task = bar.add_task("loading the workload", total=None)
-
-        def advance(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what)
-
-        return run(request, advance)
 
 
 def show(made: ModelProfile, out: Path) -> None:

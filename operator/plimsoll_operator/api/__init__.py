@@ -7,6 +7,7 @@ spec            what a person asks for
 status          what is reported back
 reasons         the reasons of conditions, and their meanings
 manifest        a file with one TrainingPlan
+manifest_text   such a file, from what was asked on a command line
 sentences       the sentences below fields, as data
 schema          the schema of all that
 definition      the CustomResourceDefinition

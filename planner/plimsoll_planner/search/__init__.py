@@ -43,5 +43,6 @@ Reading order is import order:
     breakdown                  what a predicted peak consists of, kind by kind
     planned                    a plan that was written down, as the search has it
     revised_search             plans in the place of one that runs
+    largest                    the largest value of a question that still fits
     timeline                   when every pass of a plan begins and ends
 """

@@ -18,7 +18,7 @@ from tests.support.command_lines import a_profile_file, an_offers_file, words
     ("profile", "options", "message"),
     [
         ("no.json", [], "no.json: No such file or directory; plimsoll profile writes"),
-        (".", [], ".: Is a directory; plimsoll profile writes one"),
+        (".", [], ". is no profile, so it is taken for a model: give the"),
         ("offer.json", [], "kind is 'Offer', needs ModelProfile; plimsoll profile wr"),
         ("profile.json", ["--offers", "no.csv"], "directory; plimsoll offers --output"),
         (

@@ -444,3 +444,21 @@ def test_a_frontier_that_cannot_be_is_refused(
     """In a line that names the option."""
     assert main(words(tmp_path, *options)) == ExitCode.USAGE
     assert text in capsys.readouterr().err
+
+
+def test_machines_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a table or by devices, which are GPUs."""
+    profile = a_profile_file(tmp_path, device_kind=DeviceKind.CUDA)
+    table = an_offers_file(tmp_path)
+    assert main(["plan", profile]) == ExitCode.BAD_INPUT
+    assert "give --on, such as --on 8xH100-80GB, or --offers" in capsys.readouterr().err
+    both = ["plan", profile, "--on", "8xH100", "--offers", table]
+    assert main(both) == ExitCode.BAD_INPUT
+    capsys.readouterr()
+    assert main(["plan", profile, "--on", "2xL4", "--on", "3xT4"]) == ExitCode.BAD_INPUT
+    assert "the profile has no times for L4-24GB" in capsys.readouterr().err
+    emulated = a_profile_file(tmp_path)
+    assert main(["plan", emulated, "--on", "8xH100"]) == ExitCode.BAD_INPUT
+    assert "--on names GPUs" in capsys.readouterr().err

@@ -60,7 +60,11 @@ def configuration_of(model: str) -> PreTrainedConfig:
 @cache
 def bundled() -> dict[str, dict[str, Any]]:
     """Public models by name: number of parameters, source and configuration."""
-    text = resources.files(__package__).joinpath("models.json").read_text("utf-8")
+    text = (
+        resources.files("plimsoll_trainer.huggingface")
+        .joinpath("models.json")
+        .read_text("utf-8")
+    )
     found: dict[str, dict[str, Any]] = json.loads(text)
     return found
 

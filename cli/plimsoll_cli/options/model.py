@@ -1,0 +1,178 @@
+"""The model that a question is about: a profile, or what one is made of.
+
+    profile.json                  as `plimsoll profile` has written it
+    Qwen3-8B, ./qwen, org/model   a model of `transformers`: profiled by a trace
+
+In: what was typed. Out: a `ModelProfile`. Called by `plan` and `compare`. A profile of
+a model is kept in the user's cache: it is the same until the model, the options or any
+of the installed code changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import platformdirs
+
+from plimsoll_cli.options.files import read, write
+from plimsoll_cli.options.types import COUNT
+from plimsoll_planner.errors import InvalidInputError, PlimsollError, UnreadableError
+from plimsoll_planner.records.document import read_whole
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
+from plimsoll_profiler.profiling.request import ProfileRequest
+
+ENTRYPOINT = "plimsoll_trainer.huggingface:pretrain"
+LIBRARIES = ("torch", "transformers")
+OWN_PACKAGES = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
+Command = TypeVar("Command", bound=Callable[..., Any])
+Advance = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """How a model of `transformers` is to be trained."""
+
+    sequence_length: int | None = None
+    num_blocks: int | None = None
+    precision: str | None = None
+
+
+def model_options(command: Command) -> Command:
+    """Add the options of a model that has no profile yet."""
+    command = click.option(
+        "--blocks",
+        type=COUNT,
+        help="Blocks of a model without a profile, if not as many as it has.",
+    )(command)
+    command = click.option(
+        "--precision",
+        type=click.Choice([one.value for one in Precision]),
+        help="Of parameters and activations, for a model without a profile.  "
+        f"[default: {Precision.BF16.value}, with masters in fp32]",
+    )(command)
+    return click.option(
+        "--sequence",
+        type=COUNT,
+        help="Tokens in a sample, for a model without a profile.",
+    )(command)
+
+
+def training_of(options: dict[str, Any]) -> Training:
+    """The options of a model, taken out of what click has parsed."""
+    return Training(
+        sequence_length=options.pop("sequence"),
+        num_blocks=options.pop("blocks"),
+        precision=options.pop("precision"),
+    )
+
+
+def profile_of(
+    model: str, training: Training, run: Callable[[ProfileRequest], ModelProfile]
+) -> ModelProfile:
+    """The profile of a model, made by `run` where none is at hand.
+
+    Raises:
+        InvalidInputError: there is no such model, or options do not go with it.
+    """
+    path = Path(model)
+    if is_profile(path):
+        for option, value in (
+            ("--sequence", training.sequence_length),
+            ("--blocks", training.num_blocks),
+            ("--precision", training.precision),
+        ):
+            if value is not None:
+                raise InvalidInputError(
+                    f"{option}: {path} is a profile, which was made with one; leave it "
+                    "away, or name the model"
+                )
+        return read(path, ModelProfile)
+    if training.sequence_length is None:
+        raise InvalidInputError(
+            f"{model} is no profile, so it is taken for a model: give the tokens of a "
+            "sample, such as --sequence 8192"
+        )
+    request = request_of(model, training)
+    place = cache_folder() / f"{cache_key(request, path)}.json"
+    with suppress(PlimsollError, OSError):
+        return read(place, ModelProfile)
+    made = run(request)
+    with suppress(PlimsollError, OSError):  # a full or closed cache is no fault
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write(place, made)
+    return made
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a path is meant as a profile's, whatever is wrong with the file."""
+    if path.is_dir() or not path.exists():
+        return path.suffix == ".json" and not path.is_dir()
+    try:
+        found: object = json.loads(read_whole(path))
+    except (UnreadableError, ValueError):
+        return True  # its own error says what is wrong
+    return not isinstance(found, dict) or "model_type" not in found
+
+
+def request_of(model: str, training: Training) -> ProfileRequest:
+    """Request for the profile of a model of `transformers`, by a trace."""
+    given = {
+        "model": model,
+        "sequence_length": training.sequence_length,
+        "blocks": training.num_blocks,
+        "precision": training.precision,
+    }
+    known = {name: value for name, value in given.items() if value is not None}
+    return ProfileRequest(
+        entrypoint=ENTRYPOINT,
+        arguments=json.dumps(known),
+        device_kind=DeviceKind.CUDA,
+        source=Source.TRACED,
+    )
+
+
+def cache_folder() -> Path:
+    """Where profiles of models are kept for this user."""
+    return Path(platformdirs.user_cache_path("plimsoll")) / "profiles"
+
+
+def cache_key(request: ProfileRequest, path: Path) -> str:
+    """Digest of all that a profile follows from."""
+    digest = hashlib.sha256(request.key().encode())
+    for line in (*configuration_stamp(path), *library_stamps(), *code_stamps()):
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def configuration_stamp(path: Path) -> Iterator[str]:
+    """Yield the content of a model's own configuration, if it is a file here."""
+    file = path / "config.json" if path.is_dir() else path
+    if file.is_file():
+        yield hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def library_stamps() -> Iterator[str]:
+    """Yield the versions of the libraries that a profile depends on."""
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+
+
+def code_stamps() -> Iterator[str]:
+    """Yield size and time of each source file of ours that makes a profile."""
+    for package in OWN_PACKAGES:
+        spec = find_spec(package)
+        root = Path(str(spec and spec.origin)).parent
+        for file in sorted(root.rglob("*.py")):
+            status = file.stat()
+            yield f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}"
