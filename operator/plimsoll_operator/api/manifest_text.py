@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from plimsoll_operator.api.manifest import TABLE_NAME, parse_manifest
+from plimsoll_operator.api.manifest import TABLE_NAME, TEXT_TAG, parse_manifest
 from plimsoll_operator.names import API_VERSION, KIND
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search_fields import FIELDS, SearchField
@@ -39,8 +39,8 @@ class Dumper(yaml.SafeDumper):
 
 def in_lines(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """Text as a person would write it."""
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    del dumper
+    return yaml.ScalarNode(TEXT_TAG, text, style="|" if "\n" in text else None)
 
 
 Dumper.add_representer(str, in_lines)
@@ -99,4 +99,4 @@ def plain(value: Any, row: SearchField) -> Any:
     if isinstance(value, float):
         is_whole = row.spec.endswith("Seconds") and value.is_integer()
         return int(value) if is_whole else str(value)
-    return list(value) if isinstance(value, tuple) else value
+    return list(cast("tuple[object, ...]", value)) if type(value) is tuple else value
