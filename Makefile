@@ -15,7 +15,7 @@ ENV := .venv$(if $(filter 2.%,$(TORCH)),-torch-$(firstword $(TORCH)))
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: models help quickstart test test-all test-nodes test-torch check lint format lab lab-down bench gpu soak docs \
+.PHONY: help quickstart test test-all test-nodes test-torch check lint format lab lab-down bench gpu soak docs models \
   images constraints clean
 # With it Python would not find what is in this folder.
 unexport PYTHONSAFEPATH

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
-from plimsoll_profiler.reading.readings import Reading
 from plimsoll_profiler.reading.survey import Finding, survey
 from plimsoll_trainer.huggingface.configurations import bundled
 from tools.formats import ROOT, table
@@ -19,6 +18,7 @@ from tools.formats import ROOT, table
 TARGET = ROOT / "docs" / "models.md"
 ADDRESS = re.compile(r"\(?https?://\S+\)?")
 """In messages of libraries; the page has none of them."""
+SHARED = {"all": "all layers", "some": "some layers", "none": "-"}
 LONGEST_REASON = 200
 """Letters."""
 HOW = """\
@@ -71,15 +71,7 @@ def read_rows(read: Sequence[Finding]) -> Iterator[tuple[str, ...]]:
         assert one.reading is not None  # noqa: S101 - see `page`
         count = sum(layer.count for layer in one.reading.layers)
         kinds = len(one.reading.layers)
-        yield f"`{one.model_type}`", str(count), str(kinds), shared(one.reading)
-
-
-def shared(reading: Reading) -> str:
-    """Which layers tensor groups share."""
-    split = {one.can_split for one in reading.layers if one.num_parameters}
-    if split == {True}:
-        return "all layers"
-    return "some layers" if True in split else "-"
+        yield f"`{one.model_type}`", str(count), str(kinds), SHARED[one.reading.shared]
 
 
 def reason(text: str) -> str:

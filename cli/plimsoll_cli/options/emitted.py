@@ -15,13 +15,12 @@ from typing import Any
 from plimsoll_cli.options.files import write_text
 from plimsoll_cli.options.model import Training, is_profile, request_of
 from plimsoll_cli.options.named_devices import table_on
+from plimsoll_operator.api.manifest import LONGEST_NAME
 from plimsoll_operator.api.manifest_text import AskedWorkload, manifest_text
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.problem import Problem
 
 EMIT = "--emit"
-LONGEST_NAME = 40
-"""Letters of the name of a plan."""
 
 
 def check_emitted(path: Path | None, model: str, options: Mapping[str, Any]) -> None:

@@ -35,7 +35,6 @@ ENTRYPOINT = "plimsoll_trainer.huggingface:pretrain"
 LIBRARIES = ("torch", "transformers")
 OWN_PACKAGES = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
 Command = TypeVar("Command", bound=Callable[..., Any])
-Advance = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

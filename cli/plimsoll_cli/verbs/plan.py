@@ -118,7 +118,7 @@ def plan(
     check_emitted(emit, model, options)
     require_places(
         {"--out": out, "--solution": solution, EMIT: emit},
-        inputs=(Path(model), *filter(None, (options["offers"],)), *options["overhead"]),
+        inputs=(Path(model), *filter(None, (listed,)), *options["overhead"]),
     )
     check_frontier(is_asked=frontier, num_speeds=frontier_points, replay=replay)
     problem = read_problem(profile_of(model, training, with_progress), options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.profiling import quietly
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.limits import Limits
-from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.revising.observed import fits
 
 
 class Unknown(StrEnum):
-    """What may be looked for."""
+    """Quantities that may be looked for."""
 
     SEQUENCE = "sequence"
     MICRO_BATCH = "micro-batch"
@@ -139,6 +140,10 @@ def asking(
             "model"
         )
 
+    @cache
+    def profile(asked: Training) -> ModelProfile:
+        return profile_of(model, asked, quietly)
+
     def ask(value: int) -> Problem:
         asked, given = training, dict(options)
         if unknown is Unknown.SEQUENCE:
@@ -149,30 +154,25 @@ def asking(
             given["micro_batch"] = value
             batch = given["batch"] or 1
             given["batch"] = -(-batch // value) * value
-        return read_problem(profile_of(model, asked, quietly), given)
+        return read_problem(profile(asked), given)
 
     return ask
 
 
 def verdict_on(problem: Problem) -> Verdict:
-    """Whether the job fits on its machines, at a speed that will do."""
+    """Whether the job fits on its machines, at a speed that will do.
+
+    A plan that is fixed by hand may not.
+    """
     from plimsoll_planner.search.answer import solve as answer_to  # noqa: PLC0415
 
     answer = answer_to(problem)
-    if isinstance(answer, Solution) and fits(answer.plan, problem.limits):
-        return Verdict.FITS
+    if isinstance(answer, Solution):
+        plan, limits = answer.plan, problem.limits
+        if all(fits(plan, limits, stage, 0) for stage in plan.stages):
+            return Verdict.FITS
     verdicts = {one.verdict for one in answer.certificate.counts}
     return Verdict.FAILS if verdicts == {Verdict.FAILS} else Verdict.UNDECIDED
-
-
-def fits(plan: HybridPlan, limits: Limits) -> bool:
-    """Whether a plan fits for sure: one that is fixed by hand may not."""
-    return all(
-        peak.device.upper_bytes
-        <= limits.usable_bytes(plan.offers[stage.offer].device_memory_bytes)
-        for stage in plan.stages
-        for peak in stage.peaks
-    )
 
 
 def lines_of(fits: int | None, fails: int | None, limit: int, noun: str) -> list[str]:

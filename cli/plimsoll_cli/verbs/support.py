@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from plimsoll_profiler.reading.readings import Reading
     from plimsoll_profiler.reading.survey import Finding
 
+SHARE = {
+    "all": "share all layers",
+    "some": "share some layers",
+    "none": "have layers whole",
+}
 LONGEST_REASON = 90
 """Letters of a reason in a table."""
 
@@ -96,7 +101,7 @@ def show_reading(model: str, *, is_json: bool) -> None:
 
 
 def notes_on(found: Reading) -> list[str]:
-    """What else there is to know about a model."""
+    """Notes on a model, beside its layers."""
     head = (
         "in pieces, where the last layer recomputes"
         if found.has_loss_in_pieces
@@ -123,7 +128,7 @@ def show_survey(*, is_json: bool) -> None:
             "KIND": one.model_type,
             "LAYERS": str(sum(x.count for x in one.reading.layers)),
             "KINDS OF LAYER": str(len(one.reading.layers)),
-            "TENSOR GROUPS": shared_text(one.reading),
+            "TENSOR GROUPS": SHARE[one.reading.shared],
         }
         for one in found
         if one.reading is not None
@@ -131,14 +136,6 @@ def show_survey(*, is_json: bool) -> None:
     table = table_of(rows, left=("KIND", "TENSOR GROUPS"))
     print_table(table, less_important=("KINDS OF LAYER",))
     say("", *survey_lines(found))
-
-
-def shared_text(reading: Reading) -> str:
-    """Whether tensor groups share the layers of a model."""
-    shared = {one.can_split for one in reading.layers if one.num_parameters}
-    if shared == {True}:
-        return "share all layers"
-    return "share some layers" if True in shared else "have layers whole"
 
 
 def survey_lines(found: Sequence[Finding]) -> list[str]:

@@ -29,11 +29,13 @@ FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 TABLE_NAME = "offers.csv"
 """Of the table of offers, in a ConfigMap."""
 TEXT_TAG, MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+LONGEST_NAME = 40
+"""Letters of the name of a plan."""
 PlanName = Annotated[
     str,
     Text(
         shortest=1,
-        longest=40,
+        longest=LONGEST_NAME,
         pattern="[a-z]([-a-z0-9]*[a-z0-9])?",
         meaning="lower-case letters, digits and - in the middle, a letter first",
     ),

@@ -25,7 +25,7 @@ ALWAYS = ("spec.training.globalBatchSize", "spec.training.steps", "spec.search.m
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedWorkload:
-    """What is to be trained."""
+    """Workload of a manifest."""
 
     name: str
     """Of the plan."""
@@ -63,8 +63,8 @@ def manifest_text(asked: AskedWorkload, problem: Problem, offers: str) -> str:
     put(found, "spec.workload.args", dict(asked.args))
     for row in FIELDS:
         value = value_of(problem, row)
-        is_told = value is not None and value != row.default
-        if row.spec and (is_told or (row.spec in ALWAYS and value is not None)):
+        is_told = value != row.default or row.spec in ALWAYS
+        if row.spec and value is not None and is_told:
             put(found, row.spec, plain(value, row))
     put(found, "spec.search.offers.configMap", table)
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": asked.name}}

@@ -38,7 +38,7 @@ class Run(Protocol):
     """Computes in another thread or process."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """What the work gives."""
+        """Give the result of the work."""
         ...
 
 

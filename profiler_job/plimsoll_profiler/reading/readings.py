@@ -48,11 +48,19 @@ class Reading:
     """Numbers of all layers, shared ones once."""
     layers: tuple[LayerReading, ...]
     ties: tuple[str, ...]
-    """What several layers share, in words."""
+    """Tensors that several layers share, in words."""
     not_split: str
     """Why tensor groups cannot share its layers; empty if they can."""
     has_loss_in_pieces: bool
     """Head and loss take some tokens at a time, if the head recomputes."""
+
+    @property
+    def shared(self) -> str:
+        """Layers with parameters that tensor groups share: `all`, `some` or `none`."""
+        split = {one.can_split for one in self.layers if one.num_parameters}
+        if split == {True}:
+            return "all"
+        return "some" if True in split else "none"
 
 
 def reading_of(config: Configuration) -> Reading:

@@ -20,17 +20,17 @@ from plimsoll_trainer.huggingface.configurations import hush, kinds, parsed
 LONGEST_S = 120.0
 """For one model."""
 FORK = multiprocessing.get_context("fork")
-"""What was imported need not be imported again."""
+"""A forked process has all modules that are imported here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What became of one kind of model."""
+    """Result for one kind of model."""
 
     model_type: str
     reading: Reading | None = None
     refusal: str = ""
-    """Why it cannot be read, as a person is told; empty if it can."""
+    """Reason for which it is not read; empty if it is."""
     fault: str = ""
     """An error that nobody foresaw; empty if there was none."""
 
