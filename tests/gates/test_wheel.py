@@ -47,7 +47,8 @@ for name in sys.argv[1:]:
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name != "transformers" or ".adapters." not in module.name:
+            adapting = {"adapters", "huggingface"} & set(module.name.split("."))
+            if error.name != "transformers" or not adapting:
                 raise
 print(*sorted(name for name in sys.modules if name == "torch"))
 """
