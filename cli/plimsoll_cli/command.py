@@ -31,14 +31,18 @@ class VerbGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Names of the verbs, in order."""
-        return [module.name for module in pkgutil.iter_modules(verbs.__path__)]
+        return [
+            module.name.replace("_", "-")
+            for module in pkgutil.iter_modules(verbs.__path__)
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name; None where there is none."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = import_module(f"{verbs.__name__}.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        module = import_module(f"{verbs.__name__}.{name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(
@@ -65,6 +69,7 @@ class VerbGroup(click.Group):
 
 def summary(name: str) -> str:
     """Summary of a verb: the first sentence of its function, read from the source."""
+    name = name.replace("-", "_")
     spec = find_spec(f"{verbs.__name__}.{name}")
     tree = ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))
     function = next(

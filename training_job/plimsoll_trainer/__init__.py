@@ -6,6 +6,7 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
     errors, out_of_memory       what can go wrong, and what stands for a full device
     torch_internals             every private name of torch that is used
     workload                    what a user writes
+    epochs                      batches out of a data set of a known length
     random_keys                 random numbers that depend on no rank
     sequence_parallel           how layers let ranks split sequences between them
 
@@ -17,6 +18,7 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
     reporting/                  what a rank reports
     checkpoint/                 what is saved, and how it is read
     process/                    one training process: `python -m plimsoll_trainer`
+    export                      weights of a checkpoint in the model's own format
     supervisor, pod/            the process above the ranks, here and in a pod
 
 A room imports those above it and none below.

@@ -9,8 +9,9 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +75,11 @@ class TokenLoss:
 
 Parallelize = Callable[[nn.Module, DeviceMesh], None]
 """(module, ranks that share it) -> None; see `Layer.parallelize`."""
+ReadLayer = Callable[[str], Mapping[str, Tensor]]
+"""Name of a layer -> its trained parameters and saved buffers in the host's memory, by
+their names inside the layer; masters in fp32 where the optimizer has them."""
+Export = Callable[[ReadLayer, Path], None]
+"""(trained layers, folder that is empty) -> None; see `Workload.export`."""
 MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 """Parameters of one layer -> their optimizer; called once for each layer."""
 
@@ -148,6 +154,9 @@ class Workload:
     seed: int = 0
     """Of weights and dropout."""
     tokens_per_sample: int = 1
+    export: Export | None = None
+    """Writes trained weights in the model's own format; None: it has none, and what is
+    trained is in the checkpoints alone."""
 
     def __post_init__(self) -> None:
         """Refuse what no rank could build."""

@@ -149,6 +149,9 @@ class Checkpoint(ApiRecord):
     path: Path = ""
     """The folder below the claim, on one machine any folder, in which each plan has its
     own, named by its uid; empty: the claim or the state directory itself."""
+    export_weights: bool = False
+    """Whether the trained weights are written in the model's own format at the end,
+    into `weights` beside the checkpoints; a workload with an `export` alone can."""
     resume_from: Path = ""
     """The checkpoints of another plan to begin with, from the root of the claim on:
     PATH/UID, which are that plan's `path`, if it has one, and its uid. On one machine

@@ -134,6 +134,8 @@ def train_task(
     if where.device_memory_bytes:
         given["--device-memory"] = f"{where.device_memory_bytes // KIB}KiB"
     words = tuple(str(word) for pair in given.items() for word in pair)
+    if where.checkpoints is not None and spec.checkpoint.export_weights:
+        words = (*words, "--export-weights")
     num_local = plan.num_gpus if where.holds_all_ranks else plan.pods.gpus_per_pod
     return Task(
         child_kind=TaskKind.TRAIN,

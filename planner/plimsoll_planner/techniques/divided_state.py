@@ -113,9 +113,10 @@ class DividedOptimizer(Choice):
     def _transient(self, found: DividedBytes, part: Ints, chain: ChainBytes) -> Ints:
         """Bytes on top of norm and step, for a part of the numbers."""
         whole = chain.optimizer_transient
-        if chain.bound is Bound.LOWER:
-            return np.asarray(whole // self.data_degree)
         own = part * found.transient_per_number
+        if chain.bound is Bound.LOWER:
+            # A few numbers, as of adapters, may take less than their part of a norm.
+            return np.asarray(np.minimum(whole // self.data_degree, own))
         if chain.bound is Bound.UPPER:
             own = own + SCALARS_BYTES
         return np.asarray(np.minimum(whole, own))

@@ -108,6 +108,8 @@ def tied_state(
     """Bytes of one tensor that several layers share."""
     if not isinstance(tensor, nn.Parameter):
         return TiedLayers(layers=layers, buffer_bytes=bench.bytes_of(tensor))
+    if not tensor.requires_grad:
+        return TiedLayers(layers=layers, parameter_bytes=bench.bytes_of(tensor))
     attach_gradients([tensor], workload.gradient_dtype)
     gradient = gradient_of(tensor)
     before_bytes = bench.meter.current_bytes

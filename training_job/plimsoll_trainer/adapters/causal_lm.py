@@ -46,6 +46,7 @@ from plimsoll_trainer.adapters.sequence_plan import (
     split_embedding_sequence,
     split_head_sequence,
 )
+from plimsoll_trainer.adapters.tensor_names import EMBEDDING, HEAD, block_name, members
 from plimsoll_trainer.adapters.tensor_plan import (
     split_block,
     split_embedding,
@@ -69,8 +70,6 @@ from plimsoll_trainer.workload import (
     Workload,
 )
 
-EMBEDDING = "embedding"
-HEAD = "head"
 BYTE_VALUES = 256
 IGNORED = -100
 """A target that does not count, such as padding or a prompt."""
@@ -121,11 +120,44 @@ def causal_lm(
         check_vocabulary(config)
         seed = int(fields.get("seed", 0))
         batch = TextCorpus(sequence_length=sequence_length, seed=seed).batch
-    anatomies = {
+    return workload_of(
+        anatomies_of(config, sequence_length),
+        batch=batch,
+        optimizer=optimizer,
+        precision=precision,
+        tokens_at_once=tokens_at_once,
+        **fields,
+    )
+
+
+def anatomies_of(config: PreTrainedConfig, sequence_length: int) -> Anatomies:
+    """The model, taken apart in each type.
+
+    Raises:
+        WorkloadError: it is not a chain of blocks.
+    """
+    return {
         dtype: dissect(config, sequence_length, dtype=dtype)
         for dtype in DTYPES.values()
     }
+
+
+def workload_of(
+    anatomies: Anatomies,
+    *,
+    batch: MakeBatch,
+    optimizer: MakeOptimizer | None = None,
+    precision: Precision = Precision.FP32,
+    tokens_at_once: int | None = None,
+    **fields: Any,
+) -> Workload:
+    """Workload of a model that was taken apart, from fresh weights; see `causal_lm`.
+
+    Raises:
+        WorkloadError: it is not causal.
+    """
     anatomy = anatomies[DTYPES[precision]]
+    sequence_length = anatomy.sequence_length
     layers = layers_of(anatomies, anatomy)
     kinds = {layer.kind for layer in layers}
     blocks = [at for at in range(len(anatomy.blocks)) if block_name(at) in kinds]
@@ -282,11 +314,6 @@ def build_now(
     return build(anatomies[torch.get_default_dtype()], *place)
 
 
-def block_name(place: int) -> str:
-    """Name of a block in the chain."""
-    return f"block.{place}"
-
-
 def signatures(anatomy: Anatomy) -> list[str]:
     """Text, for each block, of all that its costs can depend on.
 
@@ -334,12 +361,7 @@ def ties_of(anatomy: Anatomy) -> Iterator[Tie]:
 
 def parameters_of_layers(anatomy: Anatomy) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Yield (layer, name inside the layer, parameter), shared ones at every place."""
-    organs, blocks = anatomy.organs, enumerate(anatomy.blocks)
-    modules = (
-        *((EMBEDDING, f"model.{path}", organs[path]) for path in anatomy.before),
-        *((block_name(place), "block", block) for place, block in blocks),
-        *((HEAD, f"model.{path}", organs[path]) for path in anatomy.after),
-    )
-    for layer, path, module in modules:
-        for name, parameter in module.named_parameters(remove_duplicate=False):
-            yield layer, f"{path}.{name}", parameter
+    for one in members(anatomy):
+        named = one.module.named_parameters(remove_duplicate=False)
+        for name, parameter in named:
+            yield one.layer, f"{one.own}.{name}", parameter

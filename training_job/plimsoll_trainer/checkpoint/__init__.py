@@ -21,4 +21,5 @@ it holds, of tensors that replicas divide some of their numbers.
     room        whether a failed save lacked room, and how to wait for it
     saver       writes in the background, commits by rename
     loader      chooses, checks and reads
+    exported    trained weights out of a checkpoint, in the model's own format
 """

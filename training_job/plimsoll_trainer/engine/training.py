@@ -52,6 +52,7 @@ from plimsoll_trainer.engine.split_tensors import is_split, parameters_here
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
+from plimsoll_trainer.epochs import in_steps_of
 from plimsoll_trainer.torch_internals.pipeline import run_micro_batches
 from plimsoll_trainer.workload import Workload
 
@@ -93,6 +94,8 @@ class Trainer:
         `slices` are the layers of every stage, in order. Each replica has M
         micro-batches in a step. `on_phase` is called when a phase has ended.
         """
+        num_samples = boundaries.targets.shape[0] * num_micro_batches
+        workload = in_steps_of(workload, num_samples * world.num_replicas)
         self.workload = workload
         self.world = world
         self.slices = slices

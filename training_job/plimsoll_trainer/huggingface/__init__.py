@@ -1,9 +1,20 @@
 """Models of `transformers` without code of one's own: configurations, entry points.
 
 configurations    of a folder, a bundled name or the hub
+weight_files      safetensors: names, forms and values of tensors
+weight_names      what `transformers` calls them in the model
+pretrained        weights that layers are filled with
+low_rank          adapters that train in place of the weights
+model_folder      trained weights as `transformers` reads them
+adapter_folder    trained adapters as `peft` reads them
+prepared_layers   layers with weights, adapters, and parts that do not train
+documents         rows of files and data sets
+tokenizing        their tokens
+token_files       all tokens of a data set, mapped into memory
+samples           samples of a fixed length
 workloads         the entry points
 """
 
-from plimsoll_trainer.huggingface.workloads import pretrain
+from plimsoll_trainer.huggingface.workloads import finetune, pretrain
 
-__all__ = ["pretrain"]
+__all__ = ["finetune", "pretrain"]

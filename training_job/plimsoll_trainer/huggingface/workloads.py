@@ -3,16 +3,39 @@
     entrypoint: plimsoll_trainer.huggingface:pretrain
     args: '{"model": "Qwen3-8B", "sequence_length": 8192}'
 
+    entrypoint: plimsoll_trainer.huggingface:finetune
+    args: '{"model": "./qwen", "data": "notes.jsonl", "sequence_length": 2048,
+            "lora": {"rank": 16}}'
+
 In: arguments from YAML. Out: a `Workload`. Called by whoever loads an entry point.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.adapters.causal_lm import (
+    anatomies_of,
+    check_vocabulary,
+    workload_of,
+)
+from plimsoll_trainer.adapters.tensor_names import tensor_names
+from plimsoll_trainer.adapters.text_corpus import TextCorpus
+from plimsoll_trainer.epochs import Epochs
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
-from plimsoll_trainer.workload import AdamW, Workload
+from plimsoll_trainer.huggingface.documents import data_source
+from plimsoll_trainer.huggingface.model_folder import fresh_folder
+from plimsoll_trainer.huggingface.prepared_layers import prepared
+from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
+from plimsoll_trainer.huggingface.samples import TokenSamples
+from plimsoll_trainer.huggingface.token_files import TokenSource
+from plimsoll_trainer.workload import DTYPES, AdamW, Workload
 
 
 def pretrain(
@@ -39,15 +62,125 @@ def pretrain(
     Raises:
         WorkloadError: there is no such model, or it is not one that can be cut.
     """
+    asked = precision_of(precision)
+    config = configuration_of(model)
+    config = config if blocks is None else with_blocks(config, blocks)
+    check_vocabulary(config)
+    anatomies = anatomies_of(config, sequence_length)
+    anatomy = anatomies[DTYPES[asked]]
+    return workload_of(
+        anatomies,
+        batch=TextCorpus(sequence_length=sequence_length, seed=seed).batch,
+        precision=asked,
+        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        seed=seed,
+        export=fresh_folder(tensor_names(anatomy), anatomy.model, config),
+    )
+
+
+def finetune(  # noqa: PLR0913 - the arguments of a manifest
+    model: str,
+    *,
+    data: str | Sequence[str] | Mapping[str, Any],
+    sequence_length: int,
+    tokenizer: str | None = None,
+    packing: bool = True,
+    lora: Mapping[str, Any] | None = None,
+    frozen: Sequence[str] | None = None,
+    precision: str = Precision.BF16.value,
+    learning_rate: float = 2e-5,
+    weight_decay: float = 0.0,
+    seed: int = 0,
+) -> Workload:
+    """Train a causal language model from its pretrained weights, on own data.
+
+    Args:
+        model: folder of a model as `transformers` saves it, or its name in the hub.
+        data: files with text, a folder of them, or fields that say how to read them
+            (`plimsoll_trainer.huggingface.documents`).
+        sequence_length: tokens in a sample.
+        tokenizer: folder of the tokenizer; default: that of the model.
+        packing: whether documents follow each other in a sample; else each has its own.
+        lora: low-rank adapters to train: rank, alpha, dropout, targets; default: none.
+        frozen: patterns of names of parameters that do not train. Default: none of
+            them, and with `lora` all.
+        precision: of parameters and activations; bf16 has masters in fp32.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        seed: of adapters, of the order of the data, and of dropout.
+
+    Raises:
+        WorkloadError: there is no such model, weights, tokenizer or data, they do not
+            belong together, or the model is not one that can be cut.
+    """
+    asked = precision_of(precision)
+    folder = folder_of(model)
+    config = configuration_of(str(folder))
+    anatomies = anatomies_of(config, sequence_length)
+    anatomy = anatomies[DTYPES[asked]]
+    tokens = token_source(config, data, Path(tokenizer) if tokenizer else folder)
+    samples = TokenSamples(
+        source=tokens, sequence_length=sequence_length, is_packed=packing
+    )
+    workload = workload_of(
+        anatomies,
+        batch=Epochs(samples=samples, seed=seed),
+        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        precision=asked,
+        seed=seed,
+    )
+    return prepared(
+        workload,
+        anatomy,
+        weights=pretrained(anatomy.model, folder),
+        adapters=adapters_of(lora, anatomy.blocks),
+        frozen=frozen if frozen is not None else ("*",) if lora else (),
+    )
+
+
+def adapters_of(lora: Mapping[str, Any] | None, blocks: Sequence[Any]) -> Any:
+    """Adapters that are asked for.
+
+    Raises:
+        WorkloadError: `peft` is not installed, or has no such adapters.
+    """
+    if lora is None:
+        return None
+    try:
+        # Imported here, for nothing else needs it.
+        from plimsoll_trainer.huggingface.low_rank import low_rank  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "peft":
+            raise
+        raise WorkloadError(
+            "peft is not installed, which makes the adapters of lora: install it, or "
+            "leave lora out"
+        ) from None
+    return low_rank(lora, blocks)
+
+
+def token_source(
+    config: PreTrainedConfig, data: object, tokenizer: Path
+) -> TokenSource:
+    """Data as tokens of a model.
+
+    Raises:
+        WorkloadError: it is named in no way that is known.
+    """
+    vocabulary: int = config.get_text_config(decoder=True).vocab_size
+    return TokenSource(
+        data=data_source(data), tokenizer=tokenizer, vocabulary=vocabulary
+    )
+
+
+def precision_of(precision: str) -> Precision:
+    """Precision by its name.
+
+    Raises:
+        WorkloadError: there is none of that name.
+    """
     if precision not in list(Precision):
         raise WorkloadError(
             f"precision {precision!r}: one of {', '.join(Precision)} is needed"
         )
-    config = configuration_of(model)
-    return causal_lm(
-        config if blocks is None else with_blocks(config, blocks),
-        sequence_length=sequence_length,
-        precision=Precision(precision),
-        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
-        seed=seed,
-    )
+    return Precision(precision)

@@ -25,6 +25,8 @@ class Options:
     keep: int = 2
     resume_from: Path | None = None
     accept_other_data: bool = False
+    export_weights: bool = False
+    """Whether trained weights are written beside the checkpoints at the end."""
     attempt: int = 1
     report_file: str | None = None
     report_every_s: float = 60.0
@@ -51,6 +53,7 @@ STORE_HELP = "new for each attempt: ranks of one machine meet here, without torc
 MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
 REVISION_HELP = "in which a revision of the plan may appear while it runs"
 WAIT_HELP = "for one, if a device is smaller than planned (10)"
+EXPORT_HELP = "at the end, in the model's own format, to weights/ in that folder"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 
 
@@ -87,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     add("--keep", type=positive, default=2, metavar="K", help="checkpoints (2)")
     add("--resume-from", type=Path, metavar="DIR", help="default: the newest there is")
     add("--accept-other-data", action="store_true", help="resume with another seed, ..")
+    add("--export-weights", action="store_true", help=EXPORT_HELP)
     add("--attempt", type=positive, default=1, help="of the job; later ones take over")
     group = made.add_argument_group("reports")
     add = group.add_argument

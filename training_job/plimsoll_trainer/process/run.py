@@ -21,6 +21,12 @@ import torch.distributed as dist
 
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import digest_of
+from plimsoll_trainer.checkpoint.exported import (
+    WEIGHTS,
+    check_exports,
+    checkpoint_at,
+    export_weights,
+)
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
@@ -123,6 +129,8 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
     try:
         session, first_step = prepare(job, world, control, watch, reporter, stop)
         code = session.run(first_step)
+        if code is ExitCode.DONE:
+            export(job, reporter)
         reporter.event("end", exit_code=int(code))
     except Exception as error:
         reason = explain(error, watch.under_way, device)
@@ -136,6 +144,23 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         reporter.close()
 
 
+def export(job: Job, reporter: Reporter) -> None:
+    """Write the trained weights from rank 0, where that is asked for and not done yet.
+
+    Raises:
+        CheckpointError: they cannot be written.
+    """
+    root, options = job.admitted.options.checkpoint_dir, job.admitted.options
+    if not options.export_weights or root is None or job.rank:
+        return
+    checkpoint = checkpoint_at(root)
+    target = root / WEIGHTS / checkpoint.name
+    if not target.exists():
+        export_weights(job.workload, checkpoint, target)
+    reporter.event("exported", step=options.steps, folder=str(target))
+    say(job.rank, f"trained weights: {target}")
+
+
 def prepare(
     job: Job,
     world: World,
@@ -147,6 +172,8 @@ def prepare(
     """Build this rank's share and resume; return the first step to run as well."""
     options, assignment = job.admitted.options, job.assignment
     warn = partial(say, job.rank)
+    if options.export_weights:
+        check_exports(job.workload)
     checkpoints = Checkpointing(options, control, watch, reporter, warn)
     boundaries = boundaries_of(job.workload, assignment.micro_batch)
     if need := check_host_memory(job.workload, assignment, world, control, warn):

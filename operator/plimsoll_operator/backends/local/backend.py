@@ -17,7 +17,11 @@ from pathlib import Path
 
 from plimsoll_operator.backends.commands import PROFILE, Where
 from plimsoll_operator.backends.executor import Executor
-from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_bytes
+from plimsoll_operator.backends.local.checkpoints import (
+    check_room,
+    checkpoint_bytes,
+    checkpoints_of,
+)
 from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
 from plimsoll_operator.backends.local.state_dir import PlanFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
@@ -90,10 +94,7 @@ class LocalBackend:
     @property
     def checkpoints(self) -> Path:
         """The folder in which the job saves."""
-        path = self.plan.spec.checkpoint.path
-        if not path:
-            return self.folder.checkpoints
-        return Path(self.plan.folder) / path / self.plan.uid
+        return checkpoints_of(self.plan, self.folder)
 
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""

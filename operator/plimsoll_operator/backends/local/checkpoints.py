@@ -10,12 +10,20 @@ import re
 import shutil
 from pathlib import Path
 
+from plimsoll_operator.backends.local.state_dir import PlanFolder
 from plimsoll_operator.errors import DiskFullError
+from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.units import at_least
 
 COMMITTED = re.compile(r"step-(\d{8,})")
 """As the trainer names a checkpoint that is whole."""
+
+
+def checkpoints_of(plan: StoredPlan, folder: PlanFolder) -> Path:
+    """The folder in which a plan's job saves."""
+    path = plan.spec.checkpoint.path
+    return Path(plan.folder) / path / plan.uid if path else folder.checkpoints
 
 
 def checkpoint_bytes(profile: ModelProfile) -> int:

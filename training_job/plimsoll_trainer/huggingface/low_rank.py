@@ -1,0 +1,159 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021), which train in place of the weights.
+
+The linear layers of the blocks get two small matrices each, by `peft`; the layers'
+weights are frozen. A frozen parameter has no gradient and no optimizer state, so the
+profile finds what is left by itself.
+
+    y = W x + alpha / rank * B A x        A: rank x in, at random; B: out x rank, zero
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.torch_internals.operators import without_modes
+
+LINEAR = (nn.Linear, Conv1D)
+LORA = "lora_"
+"""In the names of an adapter's tensors."""
+ADAPTER = "default"
+"""Name that `peft` knows the adapter by, inside of the names of its tensors."""
+FIELDS = ("rank", "alpha", "dropout", "targets", "merge")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LowRank:
+    """Adapters of one shape for all blocks."""
+
+    rank: int
+    alpha: float
+    dropout: float
+    targets: tuple[str, ...]
+    """Last parts of the names of linear layers, as in `q_proj`."""
+    merge: bool
+    """Whether exported weights have the adapters added to them; else these alone are
+    exported."""
+    turned: frozenset[str]
+    """Targets whose weight has its inputs first, as those of GPT-2."""
+
+    def config(self) -> LoraConfig:
+        """The adapters as `peft` describes them, also in an exported folder."""
+        return LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,  # type: ignore[arg-type] - it scales by any number
+            lora_dropout=self.dropout,
+            target_modules=list(self.targets),
+            bias="none",
+            task_type="CAUSAL_LM",
+        )
+
+    def put_into(self, module: nn.Module) -> None:
+        """Let a layer have adapters, if it has linear layers that are to have one.
+
+        They start from torch's random numbers, and freeze what is there.
+        """
+        if not set(linear_names([module])) & set(self.targets):
+            return
+        # Without bytes at first: `peft` moves what it makes, which nothing traced can.
+        with without_modes():
+            inject_adapter_in_model(
+                *(self.config(), module, ADAPTER), low_cpu_mem_usage=True
+            )
+        for inner in module.modules():
+            if isinstance(inner, LoraLayer):
+                dtype = inner.get_base_layer().weight.dtype
+                for matrix in (inner.lora_A[ADAPTER], inner.lora_B[ADAPTER]):
+                    made = torch.empty(matrix.weight.shape, dtype=dtype)
+                    matrix.weight = nn.Parameter(made)
+                inner.reset_lora_parameters(ADAPTER, init_lora_weights=True)
+
+    def merged(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of a layer with the adapters added, under their names without them.
+
+        The sum is taken in fp32, and left in it.
+        """
+        found: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            if LORA in name:
+                continue
+            path, base, own = name.rpartition(".base_layer.")
+            plain = name.replace(".base_layer.", ".")
+            found[plain] = tensor
+            if base and own == "weight":
+                a, b = (
+                    tensors[f"{path}.{LORA}{which}.{ADAPTER}.weight"].float()
+                    for which in "AB"
+                )
+                product = self.alpha / self.rank * (b @ a)
+                is_turned = path.rpartition(".")[2] in self.turned
+                found[plain] = tensor.float() + (product.T if is_turned else product)
+        return found
+
+
+def low_rank(fields: Mapping[str, Any], blocks: Sequence[nn.Module]) -> LowRank:
+    """Adapters from the arguments of an entry point.
+
+    Args:
+        fields: `rank`, and if wanted `alpha` (default: twice the rank), `dropout`
+            (default 0), `targets` (default: all linear layers) and `merge` (default:
+            adapters are exported alone).
+        blocks: of the model, on the meta device.
+
+    Raises:
+        WorkloadError: a field is unknown or of the wrong kind, or names no linear
+            layer.
+    """
+    for name in fields:
+        if name not in FIELDS:
+            raise WorkloadError(
+                f"lora has no field {name!r}: it takes {', '.join(FIELDS)}"
+            )
+    rank = fields.get("rank", 0)
+    if not isinstance(rank, int) or rank < 1:
+        raise WorkloadError(
+            f"lora needs a rank of at least 1, and is given {rank!r}: 8 or 16 are usual"
+        )
+    linear = linear_names(blocks)
+    targets = fields.get("targets") or linear
+    if isinstance(targets, str) or not isinstance(targets, Iterable):
+        raise WorkloadError(
+            f"targets {targets!r} of lora is no list: give names such as ['q_proj']"
+        )
+    targets = tuple(str(name) for name in targets)
+    for name in targets:
+        if name not in linear:
+            raise WorkloadError(
+                f"lora targets {name!r}, and no linear layer of a block has that name: "
+                f"there are {', '.join(linear)}"
+            )
+    return LowRank(
+        rank=rank,
+        alpha=float(fields.get("alpha", 2 * rank)),
+        dropout=float(fields.get("dropout", 0.0)),
+        targets=targets,
+        merge=bool(fields.get("merge", False)),
+        turned=frozenset(linear_names(blocks, Conv1D)),
+    )
+
+
+def linear_names(
+    blocks: Iterable[nn.Module], kinds: type | tuple[type, ...] = LINEAR
+) -> tuple[str, ...]:
+    """Last parts of the names of all linear layers in blocks, in order."""
+    return tuple(
+        dict.fromkeys(
+            name.rpartition(".")[2]
+            for block in blocks
+            for name, module in block.named_modules()
+            if isinstance(module, kinds)
+        )
+    )

@@ -1,0 +1,169 @@
+"""Layers of a model that begin with weights of their own and train in part.
+
+    built fresh  ->  pretrained weights  ->  adapters  ->  the rest is frozen
+
+In: a workload from fresh weights and the model it is of. Out: its layers, prepared.
+Each rank does so for its own layers. Called by `workloads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from plimsoll_trainer.adapters.model_anatomy import Anatomy
+from plimsoll_trainer.adapters.tensor_names import members, tensor_names
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.configurations import configuration_of
+from plimsoll_trainer.huggingface.model_folder import same_folder
+from plimsoll_trainer.huggingface.pretrained import Pretrained
+from plimsoll_trainer.workload import Export, Layer, Workload
+
+if TYPE_CHECKING:  # it needs peft, which is there when somebody asks for adapters
+    from plimsoll_trainer.huggingface.low_rank import LowRank
+
+NOT_SHARED = (
+    "layers with adapters are not shared by tensor groups: leave lora out, or tensor "
+    "degrees at 1"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedLayer:
+    """Builds a layer, and prepares it for training."""
+
+    build: Callable[[], nn.Module]
+    name_of: Mapping[str, str]
+    """The model's name of each of its tensors, by their own."""
+    weights: Pretrained
+    adapters: LowRank | None
+    frozen: frozenset[str]
+    """Own names of parameters that do not train."""
+
+    def __call__(self) -> nn.Module:
+        """Build it on torch's default device, in its default type."""
+        module = self.build()
+        self.weights.fill(module, self.name_of)
+        own = dict(module.named_parameters())
+        if self.adapters is not None:
+            self.adapters.put_into(module)
+        for name, parameter in own.items():
+            parameter.requires_grad_(name not in self.frozen)
+        return module
+
+
+def prepared(
+    workload: Workload,
+    anatomy: Anatomy,
+    *,
+    weights: Pretrained,
+    adapters: LowRank | None,
+    frozen: Sequence[str],
+) -> Workload:
+    """The workload with layers that are prepared.
+
+    Args:
+        workload: of fresh weights.
+        anatomy: of its model.
+        weights: to start from.
+        adapters: to train as well; None: there are none.
+        frozen: patterns of names of parameters that do not train, as in
+            `model.embed_tokens.*`.
+
+    Raises:
+        WorkloadError: a pattern matches nothing, or nothing is left to train.
+    """
+    held = frozen_in(anatomy, frozen)
+    if adapters is None and all(
+        name in held for name, _ in anatomy.model.named_parameters()
+    ):
+        raise WorkloadError(
+            f"frozen {list(frozen)} leaves nothing to train: name fewer parameters, or "
+            "give lora"
+        )
+    names = tensor_names(anatomy)
+    first_of: dict[tuple[str, frozenset[str]], str] = {}
+    layers = []
+    for layer in workload.layers:
+        name_of = names[layer.name]
+        own = frozenset(own for own, name in name_of.items() if name in held)
+        factory = PreparedLayer(
+            build=layer.factory,
+            name_of=name_of,
+            weights=weights,
+            adapters=adapters,
+            frozen=own,
+        )
+        kind = first_of.setdefault((layer.kind, own), layer.name)
+        made = replace(layer, factory=factory, kind=kind)
+        layers.append(made if adapters is None else unshared(made))
+    return replace(
+        workload,
+        layers=tuple(layers),
+        not_split=workload.not_split if adapters is None else NOT_SHARED,
+        export=export_of(anatomy, weights, adapters, held),
+    )
+
+
+def export_of(
+    anatomy: Anatomy,
+    weights: Pretrained,
+    adapters: LowRank | None,
+    held: Set[str],
+) -> Export:
+    """What is written of the trained weights: all of them, or the adapters alone.
+
+    Raises:
+        WorkloadError: adapters are wanted alone, and other weights train as well.
+    """
+    folder = weights.files.folder
+    if adapters is None or adapters.merge:
+        merged = None if adapters is None else adapters.merged
+        config = configuration_of(str(folder))
+        return same_folder(tensor_names(anatomy), weights.names, config, merged)
+    if {name for name, _ in anatomy.model.named_parameters()} - held:
+        raise WorkloadError(
+            "weights beside the adapters train, and exported adapters have none of "
+            "them: give lora merge: true, or freeze the rest"
+        )
+    # Imported here, as it needs peft.
+    from plimsoll_trainer.huggingface.adapter_folder import AdapterFolder  # noqa: PLC0415
+
+    paths = {one.layer: (one.own, one.path) for one in members(anatomy)}
+    blocks = {layer: pair for layer, pair in paths.items() if pair[0] == "block"}
+    return AdapterFolder(adapters=adapters, paths=blocks, source=folder)
+
+
+def unshared(layer: Layer) -> Layer:
+    """The layer for one rank alone, not for a tensor group."""
+    return replace(layer, parallelize=None, parallelize_sequence=None)
+
+
+def frozen_in(anatomy: Anatomy, patterns: Sequence[str]) -> set[str]:
+    """Names of all parameters that match; one that is tied matches by any name.
+
+    Raises:
+        WorkloadError: a pattern matches nothing.
+    """
+    names_of: dict[int, list[str]] = {}
+    every = anatomy.model.named_parameters(remove_duplicate=False)
+    for name, parameter in every:
+        names_of.setdefault(id(parameter), []).append(name)
+    found: set[str] = set()
+    for pattern in patterns:
+        hit = [
+            names
+            for names in names_of.values()
+            if any(fnmatchcase(name, pattern) for name in names)
+        ]
+        if not hit:
+            raise WorkloadError(
+                f"frozen names {pattern!r}, and no parameter is called so: the first "
+                f"one is {next(iter(names_of.values()))[0]!r}; * stands for any text"
+            )
+        found.update(*hit)
+    return found

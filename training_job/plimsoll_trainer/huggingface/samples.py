@@ -1,0 +1,70 @@
+"""Samples of a fixed length out of the tokens of documents.
+
+    packed     documents one after the other, cut every `sequence_length` tokens: no
+               place is lost, and a token may see the end of the document before
+    apart      one document a sample, cut off or filled up; what is filled up does not
+               count
+
+In: a `TokenSource`. Out: a data set for `Epochs`. Called by `workloads`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from plimsoll_trainer.adapters.causal_lm import IGNORED
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.token_files import TokenFiles, TokenSource
+from plimsoll_trainer.workload import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSamples:
+    """Samples of one data set; nothing is read before the first is asked for."""
+
+    source: TokenSource
+    sequence_length: int
+    is_packed: bool
+    padding: int = 0
+    """Token behind the end of a document, where they are apart."""
+
+    @cached_property
+    def _files(self) -> TokenFiles:
+        """The tokens.
+
+        Raises:
+            WorkloadError: they are fewer than a sample takes.
+        """
+        found = self.source.open()
+        if self.is_packed and found.tokens.size <= self.sequence_length:
+            raise WorkloadError(
+                f"{self.source.data.name} has {found.tokens.size} tokens, and a packed "
+                f"sample takes {self.sequence_length + 1}: give more text, a lower "
+                "sequence_length, or packing: false"
+            )
+        return found
+
+    def __len__(self) -> int:
+        """Number of samples in an epoch."""
+        if not self.is_packed:
+            return int(self._files.ends.size)
+        return int((self._files.tokens.size - 1) // self.sequence_length)
+
+    def __getitem__(self, index: int) -> Batch:
+        """Inputs and targets of one sample, both int64 of shape [sequence]."""
+        first, length = index * self.sequence_length, self.sequence_length
+        end = first + length + 1
+        if not self.is_packed:
+            ends = self._files.ends
+            first = int(ends[index - 1]) if index else 0
+            end = min(int(ends[index]), first + length + 1)
+        tokens = np.full(length + 1, self.padding, np.int64)
+        targets = np.full(length + 1, IGNORED, np.int64)
+        here, counts = self._files.tokens[first:end], self._files.counts[first:end]
+        tokens[: here.size] = here
+        targets[: here.size] = np.where(counts, here, IGNORED)
+        return torch.from_numpy(tokens[:-1]), torch.from_numpy(targets[1:])

@@ -1,0 +1,179 @@
+"""Texts as token ids in files, which all ranks of a machine read out of its page cache.
+
+    documents, read by `datasets`, or an array  ->  tokens of all, one after the other
+                                                    whether each counts for the loss
+                                                    end of each document
+
+They are made once for the same data and tokenizer, and lie in the cache of the user
+(`PLIMSOLL_CACHE`, else that of the system). Called by `samples`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.documents import ARRAY, DataSource, rows_of
+from plimsoll_trainer.huggingface.tokenizing import (
+    Tokenizer,
+    Tokens,
+    digest_of_tokenizer,
+)
+
+CACHE_VARIABLE = "PLIMSOLL_CACHE"
+LAYOUT = 1
+"""Of the files; those of another one are made anew."""
+FILES = {"tokens": np.int32, "counts": np.bool_, "ends": np.int64}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TokenFiles:
+    """Tokens of a data set, mapped into memory."""
+
+    tokens: NDArray[np.int32]
+    """Of all documents, one after the other: [tokens]."""
+    counts: NDArray[np.bool_]
+    """Whether each counts for the loss, where it is a target: [tokens]."""
+    ends: NDArray[np.int64]
+    """Index behind the last token of each document: [documents]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenSource:
+    """Data, and the tokenizer that it is read with."""
+
+    data: DataSource
+    tokenizer: Path
+    """Folder of it."""
+    vocabulary: int
+    """Tokens that the model knows."""
+
+    def open(self) -> TokenFiles:
+        """Map the tokens into memory; they are made if nobody has yet.
+
+        Raises:
+            WorkloadError: the data cannot be read, or has no tokens.
+        """
+        if self.data.paths[0].endswith(ARRAY):
+            return array_tokens(self.data, self.vocabulary)
+        folder = cache_folder() / self.digest()
+        with locked(folder.with_suffix(".lock")):
+            if not folder.is_dir():
+                self._make(folder)
+        return TokenFiles(
+            **{
+                name: np.memmap(folder / name, dtype=dtype, mode="r")
+                for name, dtype in FILES.items()
+            }
+        )
+
+    def digest(self) -> str:
+        """Name of the files: of the same data and tokenizer they are the same."""
+        states = [file.stat() for file in self.data.files]
+        known = {
+            "layout": LAYOUT,
+            "data": asdict(self.data),
+            "files": [str(file.resolve()) for file in self.data.files],
+            "states": [(one.st_size, one.st_mtime_ns) for one in states],
+            "tokenizer": digest_of_tokenizer(self.tokenizer),
+            "vocabulary": self.vocabulary,
+        }
+        return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
+
+    def _make(self, folder: Path) -> None:
+        """Write the tokens, all or nothing."""
+        tokenizer = Tokenizer(self.tokenizer, self.vocabulary)
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            write(tokenizer.documents(rows_of(self.data), self.data), partial)
+            if not (partial / "tokens").stat().st_size:
+                raise WorkloadError(f"{self.data.name} has no text: give some")
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def write(documents: Iterable[Tokens], folder: Path) -> None:
+    """Write the tokens of documents, which need not all be in memory."""
+    end = 0
+    with (
+        (folder / "tokens").open("wb") as tokens,
+        (folder / "counts").open("wb") as counts,
+        (folder / "ends").open("wb") as ends,
+    ):
+        for document in documents:
+            if not document.ids.size:
+                continue
+            tokens.write(document.ids.tobytes())
+            counts.write(document.counts.tobytes())
+            end += document.ids.size
+            ends.write(np.int64(end).tobytes())
+
+
+def array_tokens(data: DataSource, vocabulary: int) -> TokenFiles:
+    """Tokens that lie in an array already: one long document, or one in each row.
+
+    Raises:
+        WorkloadError: it is no array of token ids.
+    """
+    path = data.paths[0]
+    try:
+        found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise WorkloadError(f"{path}: no array of token ids: {error}") from error
+    if found.ndim not in (1, 2) or found.dtype.kind not in "iu" or not found.size:
+        raise WorkloadError(
+            f"{path} has {found.dtype} of shape {list(found.shape)}: give token ids, "
+            "whole numbers, as [tokens] or [documents, tokens]"
+        )
+    if not 0 <= found.min() <= found.max() < vocabulary:
+        raise WorkloadError(
+            f"{path} has token {found.max()}, and the model knows {vocabulary}: make "
+            "the tokens with the model's own tokenizer"
+        )
+    width = found.shape[-1]
+    return TokenFiles(
+        tokens=found.reshape(-1),
+        counts=np.broadcast_to(np.True_, (found.size,)),
+        ends=np.arange(width, found.size + 1, width),
+    )
+
+
+def cache_folder() -> Path:
+    """Folder for what can be made again."""
+    system = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    given = os.environ.get(CACHE_VARIABLE) or Path(system) / "plimsoll"
+    return Path(given) / "tokens"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Within it, no other process of this machine has the same lock.
+
+    Raises:
+        WorkloadError: the folder cannot be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise WorkloadError(
+            f"tokens cannot be kept in {path.parent}: {error.strerror or error}; name "
+            f"another folder by {CACHE_VARIABLE}"
+        ) from error
