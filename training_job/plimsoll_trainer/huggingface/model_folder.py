@@ -168,7 +168,8 @@ def fresh_folder(
             for name, tensor in tensors.items()
             if name in kept
         }
-        return revert_weight_conversion(model, known)
+        found: dict[str, Tensor] = revert_weight_conversion(model, known)
+        return found
 
     forms = (
         pair
