@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from examples.tiny_qwen import main
+from plimsoll_cli.__main__ import main as plimsoll
 from plimsoll_cli.errors import ExitCode
 from plimsoll_trainer.epochs import in_steps_of
 from plimsoll_trainer.huggingface import finetune
@@ -51,13 +52,12 @@ def test_a_model_is_tuned_and_written_back(
         "learning_rate": 0.001,
         **ARGUMENTS[name],
     }
-    extra = f"checkpoint: {{everySteps: {EVERY}, exportWeights: true}}"
     run = HomeRun(tmp_path).write(
         entrypoint=ENTRYPOINT,
         args=json.dumps(arguments),
         steps=STEPS,
         batch=BATCH,
-        checkpoint=extra,
+        checkpoint=f"{{everySteps: {EVERY}, exportWeights: true}}",
         name=name,
     )
     ended = run.run(*DEVICES)
@@ -72,7 +72,8 @@ def test_a_model_is_tuned_and_written_back(
     at_end = checkpoints / "weights" / f"step-{STEPS:08d}"
     assert (at_end / "config.json").is_file()
     target = tmp_path / "weights"
-    run.command("export-weights", name, "--step", str(EVERY), "--to", str(target))
+    words = ("export-weights", name, "--step", str(EVERY), "--to", str(target))
+    assert plimsoll([*words, "--home", str(run.home.root)]) == ExitCode.DONE
 
     load: Any = AutoModelForCausalLM.from_pretrained
     tuned = load(target, dtype=torch.bfloat16)

@@ -68,7 +68,13 @@ def taken_apart(folder: Path) -> tuple[Workload, Anatomy]:
     anatomy = anatomies[torch.bfloat16]
     fresh = workload_of(anatomies, batch=no_batch, precision="bf16")  # type: ignore[arg-type]
     weights = pretrained(anatomy.model, folder)
-    made = prepared(fresh, anatomy, weights=weights, adapters=None, frozen=())
+    made = prepared(
+        *(fresh, anatomy),
+        config=anatomy.model.config,
+        weights=weights,
+        adapters=None,
+        frozen=(),
+    )
     return made, anatomy
 
 
