@@ -16,7 +16,8 @@ from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.profiling.assemble import assemble
-from plimsoll_profiler.profiling.profiler import Findings, ask_all
+from plimsoll_profiler.profiling.findings import Findings
+from plimsoll_profiler.profiling.profiler import ask_all
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload

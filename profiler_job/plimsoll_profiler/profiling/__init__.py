@@ -5,5 +5,7 @@ prober_process      the prober: started, asked, and what its end means
 line_fit            lines over the micro-batch
 kinds               what probes have found of each kind of layer
 assemble            the profile from all probes
+findings            probes that are left, and what the others have found
+several_probers     a trace that several probers share
 profiler            asks, survives the prober's death, assembles
 """

@@ -23,7 +23,8 @@ from plimsoll_profiler.probing.layer_state import probe_state
 from plimsoll_profiler.probing.messages import DividedState
 from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.profiling.assemble import assemble
-from plimsoll_profiler.profiling.profiler import Findings, ask_all
+from plimsoll_profiler.profiling.findings import Findings
+from plimsoll_profiler.profiling.profiler import ask_all
 from plimsoll_trainer.emulated.device import is_on_host
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share, lay_out

@@ -19,7 +19,8 @@ from plimsoll_profiler.probing.messages import ProbeRequest
 from plimsoll_profiler.probing.pass_costs import work_of
 from plimsoll_profiler.probing.prober import Prober
 from plimsoll_profiler.profiling.assemble import assemble
-from plimsoll_profiler.profiling.profiler import Findings, ask_all
+from plimsoll_profiler.profiling.findings import Findings
+from plimsoll_profiler.profiling.profiler import ask_all
 from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.errors import WorkloadError

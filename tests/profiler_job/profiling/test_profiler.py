@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import cast
 from unittest.mock import patch
 
@@ -33,7 +35,10 @@ from plimsoll_profiler.probing.messages import (
     ProbeResult,
     out_of_memory,
 )
-from plimsoll_profiler.profiling.profiler import Findings, profile
+from plimsoll_profiler.profiling import profiler, several_probers
+from plimsoll_profiler.profiling.findings import Findings
+from plimsoll_profiler.profiling.prober_process import ProberProcess
+from plimsoll_profiler.profiling.profiler import profile
 from plimsoll_profiler.profiling.request import ProfileRequest
 from tests.support.probes import a_result
 from tests.support.profiles import a_request, ignore, profile_here, profile_on_device
@@ -221,7 +226,7 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
             else a_result(1.0, 2.0, case=probe.case, micro_batch=probe.micro_batch)
         )
 
-    for probe in found.open_probes():
+    for probe in found.open_probes(found.places):
         found.results.append(answer(probe))
     asked = [(result.case, result.micro_batch) for result in found.results]
     of_second = [(1, b) for b in (1, 2, 4, 8)]
@@ -249,7 +254,7 @@ def test_a_part_is_probed_in_the_middle_if_its_bytes_bend(
         is_own=lambda *_: True,
     )
     found = Findings(request=request, frame=cast(Frame, frame))
-    for probe in found.open_probes():
+    for probe in found.open_probes(found.places):
         where = {"case": probe.case, "micro_batch": probe.micro_batch}
         result = a_result(1.0, 2.0, variant=probe.variant, **where)
         assert result.kept is not None
@@ -277,6 +282,29 @@ def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> Non
         *((0, b) for b in (1, 2, 3)),
         *((1, b) for b in (1, 2, 3, 4, 8)),
     }
+
+
+@pytest.mark.parametrize("dying", [None, profiler, several_probers])
+def test_several_probers_find_what_one_does(
+    dying: ModuleType | None, traced: ModelProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever probes which layer, and though the first one or another dies."""
+    monkeypatch.setattr(several_probers, "JOIN_AFTER_S", 0.0)
+    monkeypatch.setattr(several_probers, "num_others", lambda: 2)
+    started: list[ProberProcess] = []
+
+    def killed(request: ProfileRequest) -> ProberProcess:
+        started.append(ProberProcess(request))
+        if len(started) == 1:
+            os.kill(started[0]._process.pid, signal.SIGKILL)
+        return started[-1]
+
+    if dying is not None:
+        monkeypatch.setattr(dying, "ProberProcess", killed)
+    found = profile(a_request(), ignore)
+    assert found.costs == traced.costs
+    assert found.probes == traced.probes
+    assert len(started) == (0 if dying is None else 2)
 
 
 def test_what_the_workload_raises_is_one_line() -> None:
