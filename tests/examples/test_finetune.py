@@ -29,7 +29,7 @@ BATCH = 8
 MOST_ERROR_PERCENT = 0.5
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "full": {},
-    "lora": {"lora": {"rank": 8, "merge": True}},
+    "lora": {"lora": {"rank": 8, "merge": True}, "learning_rate": 0.01},
 }
 
 
