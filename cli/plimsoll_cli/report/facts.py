@@ -114,7 +114,8 @@ def ended_text(attempt: StoredAttempt) -> str:
 
 def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str, str]]:
     """Yield what the numbers rest on: name and value."""
-    yield "TrainingPlan", f"{record.name}, uid {record.uid}"
+    if record.uid:
+        yield "TrainingPlan", f"{record.name}, uid {record.uid}"
     yield "Plimsoll", __version__
     if record.status.start_time:
         yield "Started", time_text(record.status.start_time)

@@ -16,7 +16,10 @@ from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation, of_plan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
 
 
 async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
@@ -95,3 +98,13 @@ async def latest_answer(
         if asked.digest == digest:
             return asked, None
     return (questions[0] if questions else None), None
+
+
+async def keep_answer(
+    store: Store, problem: Problem, answer: Solution | Infeasible
+) -> None:
+    """Put more of an answer in the place of the answer that is kept."""
+    digest = digest_of(problem)
+    kept = await store.answers.find(digest)
+    if kept is not None:
+        await store.answers.save(digest, replace(kept, answer=answer))

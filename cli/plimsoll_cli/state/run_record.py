@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_cli.state.liveness import Liveness
-from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.api.reasons import DRY_RUN
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.rules.observed_state import Ending, RecordedRevision
 from plimsoll_operator.rules.revising import followed_plan
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -100,3 +101,32 @@ class RunRecord:
             mine = (r.recorded for r in self.revisions if r.attempt == latest.number)
             return followed_plan(latest.plan, tuple(mine))
         return self.answer.plan if isinstance(self.answer, Solution) else None
+
+
+def planned_record(
+    name: str, problem: Problem, answer: Solution | Infeasible
+) -> RunRecord:
+    """Record of a question that was answered without a TrainingPlan.
+
+    It stands where a dry run does at its end, and has no uid.
+    """
+    fits = isinstance(answer, Solution)
+    ended = Condition(
+        type=ConditionType.SUCCEEDED,
+        status=Truth.TRUE if fits else Truth.FALSE,
+        reason=DRY_RUN if fits else "Infeasible",
+    )
+    return RunRecord(
+        name=name,
+        uid="",
+        status=Status(conditions=(ended,)),
+        liveness=Liveness.GONE,
+        problem=problem,
+        answer=answer,
+        is_planned_anew=False,
+        attempts=(),
+        observations=(),
+        losses=(),
+        saved_step=None,
+        suspends=False,
+    )

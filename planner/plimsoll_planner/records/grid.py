@@ -21,7 +21,7 @@ from plimsoll_planner.records.frontier import FrontierPoint
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.record import Record
 
-GRID_LIMIT_S = 20.0
+GRID_LIMIT_S = 10.0
 """Wall seconds that a grid may take unless asked otherwise."""
 
 

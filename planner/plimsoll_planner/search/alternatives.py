@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import compress
 
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
-from plimsoll_planner.search.front import is_on_front
+from plimsoll_planner.search.front import unbeaten
 from plimsoll_planner.search.verdicts import Floor
 
 MOST = 5
@@ -43,8 +42,7 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
     # Prices in two currencies, or without one, cannot be compared.
     for currency in dict.fromkeys(offer.currency for offer in offers):
         mine = [p for p in plans if offers[p.candidate.offer].currency == currency]
-        flags = is_on_front([numbers(explorer, found) for found in mine])
-        front += compress(mine, flags)
+        front += unbeaten(mine, lambda found: numbers(explorer, found))
     others = [found for found in front if found is not chosen]
     return spread(sorted(others, key=lambda found: numbers(explorer, found)))
 

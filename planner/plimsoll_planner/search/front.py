@@ -13,7 +13,9 @@ their bounds on to each other (`frontier`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import TypeVar
 
 import moocore  # type: ignore[import-untyped]  # it has annotations, and no py.typed
 import numpy as np
@@ -21,20 +23,28 @@ import numpy as np
 ROUNDING = 1e-4
 """Part of a number that no table shows: plans that differ by less are one."""
 
+Row = Sequence[float]
+Plan = TypeVar("Plan")
 
-def is_on_front(rows: Sequence[Sequence[float]]) -> list[bool]:
+
+def is_on_front(rows: Sequence[Row]) -> list[bool]:
     """Whether no other row is nowhere larger and somewhere smaller, beyond rounding.
 
     Of rows that are equal but for rounding the first one stands for all.
 
     Args:
-        rows: numbers of each plan, finite and not negative, as many in each.
+        rows: finite numbers of each plan, as many in each.
     """
     if not rows:
         return []
     columns = [places(column) for column in zip(*rows, strict=True)]
     points = np.array(columns, dtype=np.float64).T
     return [bool(one) for one in moocore.is_nondominated(points)]
+
+
+def unbeaten(plans: Sequence[Plan], numbers: Callable[[Plan], Row]) -> list[Plan]:
+    """The plans of the front, in their order; see `is_on_front`."""
+    return list(compress(plans, is_on_front([numbers(plan) for plan in plans])))
 
 
 def places(numbers: Sequence[float]) -> list[int]:
@@ -45,7 +55,7 @@ def places(numbers: Sequence[float]) -> list[int]:
     found: dict[float, int] = {}
     first, place = 0.0, -1
     for number in sorted(set(numbers)):
-        if place < 0 or number > first * (1 + ROUNDING):
+        if place < 0 or number > first + abs(first) * ROUNDING:
             first, place = number, place + 1
         found[number] = place
     return [found[number] for number in numbers]

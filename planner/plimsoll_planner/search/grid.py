@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.certificate import CountVerdict
+from plimsoll_planner.records.certificate import Binding, CountVerdict
 from plimsoll_planner.records.frontier import FrontierPoint
 from plimsoll_planner.records.grid import GRID_LIMIT_S, Grid, GridCell
 from plimsoll_planner.records.interval import Verdict
@@ -281,8 +281,9 @@ def with_plan(place: Place, plan: HybridPlan) -> GridCell:
 
 def without_plan(place: Place, verdict: CountVerdict) -> GridCell:
     """Cell in which nothing fits for sure."""
-    miss = verdict.nearest_miss
-    least = (miss.needed_bytes or 0) if miss else 0
+    miss, least = verdict.nearest_miss, 0
+    if miss is not None and miss.binding is Binding.MEMORY:
+        least = miss.needed_bytes or 0
     if verdict.verdict is Verdict.UNDECIDED:
         pairs = zip(
             verdict.decisions.verdict, verdict.decisions.least_lower_bytes, strict=True
