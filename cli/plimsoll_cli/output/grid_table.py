@@ -167,7 +167,7 @@ def kinds_of(
     if answer.grid is None:
         return []
     offers, limits = answer.certificate.space.offers, answer.certificate.space.limits
-    wording = wording_of(answer, answer.grid, problem)
+    wording = wording_of(answer, problem)
     places = sorted({one.offer for one in answer.grid.cells})
     if wording.own is not None:
         own = offers.index(wording.own[0])
@@ -191,9 +191,7 @@ def kinds_of(
     return kinds
 
 
-def wording_of(
-    answer: Solution | Infeasible, grid: Grid, problem: Problem | None
-) -> Wording:
+def wording_of(answer: Solution | Infeasible, problem: Problem | None) -> Wording:
     """What all cells have in common."""
     certificate, own, floor = answer.certificate, None, 0.0
     memory = [offer.device_memory_bytes for offer in certificate.space.offers]
@@ -205,7 +203,7 @@ def wording_of(
             floor = last.floor_samples_per_s / last.num_gpus
     return Wording(
         certificate=certificate,
-        scale=ByteScale.up_to(max([*memory, *(one.least_bytes for one in grid.cells)])),
+        scale=ByteScale.up_to(max(memory)),
         own=own,
         num_steps=None if problem is None else problem.num_steps,
         floor_per_gpu=floor,
@@ -240,7 +238,7 @@ def kind_table(kind: KindOfDevice) -> Table:
 def cell_text(words: CellWords) -> str:
     """A cell in one line of plain letters."""
     rate = f"{words.rate}/s" if words.rate else ""
-    parts = [words.verdict, words.peak.replace("≥", ">="), rate]
+    parts = [words.verdict, words.peak.replace("needs ≥", ">="), rate]
     if words.cell.binding is not None:
         parts.append(SHORT.get(words.cell.binding, ""))
     elif words.why:
