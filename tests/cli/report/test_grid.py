@@ -115,7 +115,7 @@ def test_a_page_has_each_cell_with_a_word_a_sign_and_a_title() -> None:
     page = unescape(report_html(a_record(problem, answer=answer)))
     assert answer.grid is not None
     section = page.partition('<h2 id="grid">')[2].partition("</section>")[0]
-    signs = {"fits": "✓ fits", "fails": "✗ fails", "undecided": "… undecided"}
+    signs = {"fits": "✓ fits", "fails": "✗ fails", "undecided": "? undecided"}
     for verdict, sign in signs.items():
         mine = [one for one in answer.grid.cells if one.verdict == verdict]
         assert section.count(f'class="v-{verdict}') == len(mine)
