@@ -181,9 +181,7 @@ def front_of(fitting: Sequence[CellWords], effort: Effort) -> list[CellWords]:
     # Imported here, for most reports have no grid and need no numpy.
     from plimsoll_planner.search.front import unbeaten  # noqa: PLC0415
 
-    # The cell of the plan stands for those that are equal to it.
-    ordered = sorted(fitting, key=lambda one: not one.is_this)
-    return unbeaten(ordered, lambda one: (effort.of(one), -rate_of(one), peak_of(one)))
+    return unbeaten(fitting, lambda one: (effort.of(one), -rate_of(one), peak_of(one)))
 
 
 def rate_of(words: CellWords) -> float:

@@ -183,6 +183,8 @@ def test_no_word_of_a_cell_leaves_it(
     )
     is_named = page.value(heading) == '"micro-batch 1"'
     assert is_named is (width == PHONE)
+    head = "getComputedStyle(document.querySelector('.what-if thead')).display"
+    assert (page.value(head) == "none") is is_named
 
 
 def test_a_tap_shows_the_plan_of_a_cell(browser: Browser, tmp_path: Path) -> None:

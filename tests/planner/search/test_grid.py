@@ -24,7 +24,7 @@ from plimsoll_planner.search.answer import solve, solve_as_fixed
 from plimsoll_planner.search.grid import MOST_OFFERS, GridSearch, grid_of
 from tests.support.drawing import draws
 from tests.support.questions import a_device, a_question, refused, solved
-from tests.support.random_questions import mixed
+from tests.support.random_questions import asked, divisible, hosted, mixed
 
 ALONE = (400, 520, 640, 700, 900, 2300)
 """Memory of devices on which cells fit, fail, or are open."""
@@ -66,6 +66,8 @@ def check(problem: Problem, cell: GridCell) -> None:
     if is_fit and isinstance(answer, Solution):
         assert cell.plan == FrontierPoint.of(answer.plan, 0)
         assert cell.price_per_hour == answer.plan.price_per_hour
+    if cell.binding is not Binding.MEMORY and cell.verdict is Verdict.FAILS:
+        assert cell.least_bytes == 0
     if cell.binding is Binding.MEMORY:
         assert verdict.nearest_miss is not None
         assert cell.least_bytes == verdict.nearest_miss.needed_bytes
@@ -220,3 +222,14 @@ def test_cells_that_are_open_say_what_every_plan_needs(memory_bytes: int) -> Non
             assert cell.least_bytes > offer.device_memory_bytes
         if cell.verdict is Verdict.UNDECIDED:
             assert cell.least_bytes <= offer.device_memory_bytes
+
+
+def test_memory_of_the_machine_is_not_taken_for_that_of_the_device() -> None:
+    """A cell that lacks the machine's says so, and no bytes of a device."""
+    seed = 70
+    problem = hosted(divisible(asked(seed)), seed).problem()
+    cells = drawn(problem).cells
+    lacking = [one for one in cells if one.binding is Binding.HOST_MEMORY]
+    assert lacking
+    for cell in lacking:
+        check(problem, cell)
