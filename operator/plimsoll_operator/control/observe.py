@@ -104,7 +104,9 @@ class PlanObserver:
         conflict = await self.name_conflicts.of(plan)
         if conflict is not None and conflict.task is not None:
             tasks = (*tasks, conflict.task)
-        state = ClusterState(attempts=attempts, tasks=tasks)
+        state = ClusterState(
+            attempts=attempts, tasks=tasks, checkpoints=plan.checkpoints
+        )
         if conflict is not None and conflict.task is None and not is_open:
             return replace(state, complaint=conflict.text)
         try:

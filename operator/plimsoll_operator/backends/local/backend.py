@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from plimsoll_operator.api.status import CheckpointsStatus
 from plimsoll_operator.backends.commands import PROFILE, Where
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_bytes
@@ -31,6 +32,7 @@ from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import one_line
 from plimsoll_planner.pod_names import REVISION
 from plimsoll_planner.records.document import digest_of, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -94,6 +96,11 @@ class LocalBackend:
         if not path:
             return self.folder.checkpoints
         return Path(self.plan.folder) / path / self.plan.uid
+
+    @property
+    def saves(self) -> CheckpointsStatus:
+        """That folder, as a status names it."""
+        return CheckpointsStatus(folder=one_line(str(self.checkpoints)))
 
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""
