@@ -25,7 +25,12 @@ from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest, TaskResult
 from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    ObservedTask,
+    RecordedRevision,
+    TaskKind,
+)
 from plimsoll_operator.solving.revise_cache import ReviseQuestion
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_operator.solving.solve_cache import search_once
@@ -219,7 +224,12 @@ class StoreRecords:
             now_s=now_s,
         )
 
-    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
-        """Write down what became of an attempt; the store has what was observed."""
-        del observed
+    async def end(
+        self,
+        ended: Attempt,
+        observed: Sequence[Observation],
+        revisions: Sequence[RecordedRevision],
+    ) -> None:
+        """Write down what became of an attempt; the store has what was reported."""
+        del observed, revisions
         await self.store.attempts.end(self.plan_uid, ended)

@@ -1,0 +1,123 @@
+"""What pages show of a plan beside its status and its attempts, as ConfigMaps.
+
+In: the question of the search, its answer, reports of ranks. Out: ConfigMaps, and the
+documents in them. Made by `control.publishing`, and read by `plimsoll describe
+--cluster` and its like: who may read ConfigMaps of a namespace may read these. Each is
+immutable and named after what it holds; another one takes its place.
+
+    <plan>-question-<digest>   the problem, with the profile
+    <plan>-answer-<digest>     the plan, its proof, what else could be had; or why none
+    <plan>-reports-<digest>    reports of ranks that run; later their result has them
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from plimsoll_operator.errors import TooLargeError
+from plimsoll_operator.kube.api import Object
+from plimsoll_operator.names import GROUP, SUBJECT_ANNOTATION, TASK_LABEL
+from plimsoll_operator.objects.bounded import inflated
+from plimsoll_operator.objects.manifests import (
+    Owner,
+    config_map,
+    object_name,
+    packed,
+    packed_key,
+)
+from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.records.document import Document, from_text
+
+QUESTION, ANSWER, REPORTS = "question", "answer", "reports"
+"""Purposes of ConfigMaps."""
+PAGES: Final = (QUESTION, ANSWER, REPORTS)
+LEFT_OUT: Final = f"{GROUP}/left-out"
+"""On a ConfigMap without its document: why that is not in it."""
+MOST_BYTES: Final = 256 * 2**20
+"""Of a document, unpacked: 900 KiB of the emptiest certificate are less."""
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedMap:
+    """One of these ConfigMaps, as its metadata tells."""
+
+    name: str
+    kind: str
+    subject: str
+    """Digest of what it is about: of the problem, else of all that makes it another."""
+
+
+def published_in(maps: Iterable[Object]) -> tuple[PublishedMap, ...]:
+    """Those among the ConfigMaps of a plan."""
+    found = [
+        (one, (one["metadata"].get("labels") or {}).get(TASK_LABEL)) for one in maps
+    ]
+    return tuple(
+        PublishedMap(
+            name=one["metadata"]["name"],
+            kind=kind,
+            subject=note_of(one, SUBJECT_ANNOTATION),
+        )
+        for one, kind in found
+        if kind in PAGES
+    )
+
+
+def subject_of(*facts: object) -> str:
+    """Digest of facts: equal ones need no other ConfigMap."""
+    text = "\n".join(map(str, facts))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def page_map(
+    owner: Owner,
+    kind: str,
+    subject: str,
+    document: Document,
+    notes: Mapping[str, str],
+) -> Object:
+    """A ConfigMap of a document; one that does not fit is left out, with the reason."""
+    given = {SUBJECT_ANNOTATION: subject, **notes}
+    try:
+        data = packed(**{kind: document})
+    except TooLargeError as error:
+        return config_map(owner, kind, subject, {}, **given, **{LEFT_OUT: str(error)})
+    return config_map(owner, kind, subject, data, **given)
+
+
+def page_name(owner: Owner, kind: str, subject: str) -> str:
+    """Name of such a ConfigMap."""
+    return object_name(owner, kind, subject)
+
+
+def note_of(found: Mapping[str, Any], name: str) -> str:
+    """An annotation of an object; empty where it has none."""
+    notes: Mapping[str, str] = found["metadata"].get("annotations") or {}
+    return notes.get(name, "")
+
+
+def document_in(
+    found: Mapping[str, Any], key: str, *kinds: type[AnyDocument]
+) -> AnyDocument:
+    """The document of one of some kinds that a ConfigMap holds, whoever made it.
+
+    Raises:
+        InvalidInputError: it holds none that this release can read.
+    """
+    data: Object = found.get("binaryData") or {}
+    if packed_key(key) not in data:
+        why = note_of(found, LEFT_OUT) or f"there is no {packed_key(key)} in it"
+        raise UnreadableError(why)
+    try:
+        small = base64.b64decode(data[packed_key(key)], validate=True)
+    except ValueError as error:
+        raise UnreadableError(f"{packed_key(key)}: no base64: {error}") from None
+    text = inflated(small, MOST_BYTES)
+    named = [one for one in kinds if f'"kind": "{one.__name__}"'.encode() in text[:64]]
+    return from_text(text, (named or list(kinds))[0])
