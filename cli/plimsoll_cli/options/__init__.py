@@ -1,6 +1,7 @@
 """Words of the command line, as values and records.
 
 types               words of the command line as values: numbers, memory, JSON
+home                the folder of plans, profiles and checkpoints
 question            the options of a question, made of the table of search fields
 files               documents that are read and written
 offers              offers of this machine, and of a file

@@ -14,9 +14,8 @@ from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.console import at_work, say
 from plimsoll_cli.output.grid_search import with_grid
 from plimsoll_cli.report.page import report_html
-from plimsoll_cli.state.gather import find_record
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import home_option
+from plimsoll_cli.state.source import PlanSource, source_options
 from plimsoll_planner.records.solution import Solution
 
 
@@ -29,14 +28,14 @@ from plimsoll_planner.records.solution import Solution
     help="Search at other speeds as well, and draw memory against speed.",
 )
 @grid_options("if it was searched before")
-@home_option
+@source_options
 def report(
     name: str,
     html: Path | None,
     frontier: bool,
     grid: bool | None,
     grid_seconds: float | None,
-    home: Path,
+    source: PlanSource,
 ) -> None:
     """Write all that is known of the plan NAME as a page.
 
@@ -45,7 +44,7 @@ def report(
     place = html or Path(f"{name}.html")
     limit_s = grid_limit_s(is_asked=grid, seconds=grid_seconds, is_usual=False)
     require_places({"--html": place})
-    _, record = asyncio.run(find_record(home.absolute(), name))
+    _, record = asyncio.run(source.find(name))
     if grid is not None:
         record = with_grid_or_none(record, limit_s)
     if frontier:

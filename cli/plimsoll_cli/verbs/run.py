@@ -17,6 +17,7 @@ import click
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write_text
 from plimsoll_cli.options.grid import grid_limit_s, grid_options
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.options.machines import DEVICES, Machines, offers_of
 from plimsoll_cli.options.manifest import read_manifest
 from plimsoll_cli.options.types import COUNT, PATH, ByteQuantity
@@ -30,7 +31,7 @@ from plimsoll_cli.state.gather import keep_answer, record_of
 from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.resolve import resolve_plan
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import StateDir, home_option, open_state_dir
+from plimsoll_cli.state.state_dir import StateDir, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType

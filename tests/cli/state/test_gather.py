@@ -12,7 +12,7 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.state.gather import find_record
+from plimsoll_cli.state.gather import HomeSource
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_operator.store.answers import StoredAnswer
@@ -66,20 +66,20 @@ def test_after_a_new_plan_the_old_one_is_not_shown(tmp_path: Path) -> None:
     assert before.num_gpus < after.num_gpus
     asyncio.run(put(plan, 0, first))
     asyncio.run(attempt(plan, 1, first, is_observed=True))
-    record = asyncio.run(find_record(plan.root, NAME))[1]
+    record = asyncio.run(HomeSource(plan.root).find(NAME))[1]
     assert shown_by(record) == (before, solved(first).certificate)
     assert record.observations
 
     asyncio.run(put(plan, 1, second))
     for _ in range(2):
-        record = asyncio.run(find_record(plan.root, NAME))[1]
+        record = asyncio.run(HomeSource(plan.root).find(NAME))[1]
         assert shown_by(record) == (after, solved(second).certificate)
         assert record.observations == ()
         if len(record.attempts) == 1:
             asyncio.run(attempt(plan, 2, second, is_observed=False))
     asyncio.run(attempt(plan, 3, second, is_observed=True))
     asyncio.run(attempt(plan, 4, second, is_observed=False))
-    record = asyncio.run(find_record(plan.root, NAME))[1]
+    record = asyncio.run(HomeSource(plan.root).find(NAME))[1]
     assert {one.attempt for one in record.observations} == {3}
 
 
