@@ -285,7 +285,10 @@ def test_a_plan_that_nobody_has_looked_at_says_so(
 def test_ranks_that_run_are_on_the_page(
     server: Cluster, namespace: str, tmp_path: Path, capsys: Read
 ) -> None:
-    """Their reports are published while they train, and removed with the end."""
+    """Their reports are published while they train, and removed with the end.
+
+    Question and answer are published again if an earlier operator has published none.
+    """
     place = ("--cluster", "--kubeconfig", str(server.kubeconfig), "-n", namespace)
 
     async def work() -> None:
@@ -304,6 +307,11 @@ def test_ranks_that_run_are_on_the_page(
                 assert "worst error of the predicted peaks" in page
                 assert "rank 0" in page
                 assert "reports" in await kinds(api, namespace)
+                answers = ("-l", "plimsoll.dev/child in (answer,question)")
+                server.kubectl("delete", "configmaps", "-n", namespace, *answers)
+                run.process.queue.add(run.key)
+                await run.settled()
+                assert await asyncio.to_thread(describe) == page
                 await home.edit(suspend=True)
                 await run.until("stopped", is_stopped)
                 await run.settled()

@@ -87,13 +87,16 @@ def page_map(
     try:
         data = packed(**{kind: document})
     except TooLargeError as error:
-        return config_map(owner, kind, subject, {}, **given, **{LEFT_OUT: str(error)})
-    return config_map(owner, kind, subject, data, **given)
+        data, given = {}, given | {LEFT_OUT: str(error)}
+    return config_map(owner, kind, subject_of(owner.uid, subject), data, **given)
 
 
 def page_name(owner: Owner, kind: str, subject: str) -> str:
-    """Name of such a ConfigMap."""
-    return object_name(owner, kind, subject)
+    """Name of such a ConfigMap: another one for an earlier plan of the name.
+
+    That may have asked the same, and what is left of it is removed in time.
+    """
+    return object_name(owner, kind, subject_of(owner.uid, subject))
 
 
 def note_of(found: Mapping[str, Any], name: str) -> str:
