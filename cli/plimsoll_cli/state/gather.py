@@ -42,11 +42,6 @@ class HomeSource:
         return f"no plans in {self.root}; `plimsoll run plan.yaml` begins one"
 
     @property
-    def is_cluster(self) -> bool:
-        """Plans are of this machine."""
-        return False
-
-    @property
     def spans_namespaces(self) -> bool:
         """There are none."""
         return False

@@ -1,8 +1,8 @@
-"""Where plans are read: the state directory of a user, or a cluster.
+"""Sources of plans: the state directory of a user, or a cluster.
 
-In: options of a verb. Out: a `PlanSource`. Called by get, describe, explain and report,
-whose pages know nothing of where a plan runs. The modules of both sources are loaded
-when they are used: one machine needs no client of a cluster.
+In: options of a verb. Out: a `Place`, which makes a `PlanSource`. Called by get,
+describe, explain and report, whose pages know nothing of where a plan runs. The module
+of a source is loaded when it is used: one machine needs no client of a cluster.
 """
 
 from __future__ import annotations
@@ -43,11 +43,6 @@ class PlanSource(Protocol):
         ...
 
     @property
-    def is_cluster(self) -> bool:
-        """Whether plans are not of this machine."""
-        ...
-
-    @property
     def spans_namespaces(self) -> bool:
         """Whether plans of one name may be several."""
         ...
@@ -67,8 +62,8 @@ class PlanSource(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
-    """Options that choose a source."""
+class Place:
+    """Options that choose a source, which is made when it is read."""
 
     home: Path
     cluster: bool
@@ -129,19 +124,18 @@ everywhere_option = click.option(
 )
 
 
-def source_options(verb: Verb) -> Verb:
-    """Add the options that choose a source; the verb gets it as `source`."""
+def place_options(verb: Verb) -> Verb:
+    """Add the options that choose a source; the verb gets them as its `place`."""
 
     @wraps(verb)
-    def chosen(**given: Any) -> Any:
+    def with_place(**given: Any) -> Any:
         names = ("home", "cluster", *OF_A_CLUSTER)
         asked = {name: given.pop(name) for name in names if name in given}
         kubeconfig = asked.pop("kubeconfig")
         require_one_place(click.get_current_context(), is_cluster=asked["cluster"])
-        choice = Chosen(**asked, kubeconfig=str(kubeconfig or ""))
-        return verb(**given, source=choice.source())
+        return verb(**given, place=Place(**asked, kubeconfig=str(kubeconfig or "")))
 
-    wrapped: Any = chosen
+    wrapped: Any = with_place
     for option in (*reversed(CLUSTER_OPTIONS), home_option):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return] # click keeps no type

@@ -18,7 +18,7 @@ from plimsoll_cli.output.plan_page import (
 from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.shown_plan import ShownPlan, plan_json, state_text
-from plimsoll_cli.state.source import PlanSource, source_options
+from plimsoll_cli.state.source import Place, place_options
 from plimsoll_operator.rules.summary import revision_status, revision_text
 
 CONDITION_HEADINGS = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
@@ -28,11 +28,11 @@ REVISION_HEADINGS = ("ATTEMPT", "REVISED WHILE IT RAN")
 
 @click.command()
 @click.argument("name")
-@source_options
+@place_options
 @output_option
-def describe(name: str, source: PlanSource, output: str) -> None:
+def describe(name: str, place: Place, output: str) -> None:
     """Show everything about the plan NAME."""
-    plan, record = asyncio.run(source.find(name))
+    plan, record = asyncio.run(place.source().find(name))
     if output == Output.JSON:
         print_json(plan_json(plan))
     else:

@@ -17,7 +17,7 @@ from plimsoll_cli.output.answer_tables import (
 )
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table
-from plimsoll_cli.state.source import PlanSource, source_options
+from plimsoll_cli.state.source import Place, PlanSource, place_options
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.text.explain import count_text
 from plimsoll_planner.text.explain import explain as explained
@@ -27,14 +27,15 @@ from plimsoll_planner.vocabulary import IN_OPTIONS, IN_SPEC
 @click.command()
 @click.argument("answer")
 @click.option("--gpus", type=COUNT, help="List every combination of this count.")
-@source_options
+@place_options
 @output_option
-def explain(answer: str, gpus: int | None, source: PlanSource, output: str) -> None:
+def explain(answer: str, gpus: int | None, place: Place, output: str) -> None:
     """Show why ANSWER is the fewest: a file of `plan --solution`, or a plan's name."""
-    is_file = not source.is_cluster and is_path(answer)
-    found = (
-        read_answer(Path(answer)) if is_file else asyncio.run(of_plan(source, answer))
-    )
+    is_file = not place.cluster and is_path(answer)
+    if is_file:
+        found = read_answer(Path(answer))
+    else:
+        found = asyncio.run(of_plan(place.source(), answer))
     words = IN_OPTIONS if is_file else IN_SPEC
     certificate = found.certificate
     if gpus is not None and gpus > len(certificate.counts):

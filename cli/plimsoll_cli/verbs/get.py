@@ -10,7 +10,7 @@ import click
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import format_bytes, print_table, table_of
 from plimsoll_cli.state.shown_plan import ShownPlan, plan_json, state_text
-from plimsoll_cli.state.source import PlanSource, everywhere_option, source_options
+from plimsoll_cli.state.source import Place, everywhere_option, place_options
 from plimsoll_planner.text.plans import duration_text
 
 LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
@@ -18,11 +18,12 @@ LEFT = ("NAMESPACE", "NAME", "STATE")
 
 
 @click.command()
-@source_options
+@place_options
 @everywhere_option
 @output_option
-def get(source: PlanSource, output: str) -> None:
+def get(place: Place, output: str) -> None:
     """List the plans, the newest first."""
+    source = place.source()
     found = asyncio.run(source.plans())
     if output == Output.JSON:
         print_json([plan_json(one) for one in found])

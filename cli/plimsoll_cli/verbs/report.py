@@ -15,7 +15,7 @@ from plimsoll_cli.output.console import at_work, say
 from plimsoll_cli.output.grid_search import with_grid
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.source import PlanSource, source_options
+from plimsoll_cli.state.source import Place, place_options
 from plimsoll_planner.records.solution import Solution
 
 
@@ -28,30 +28,30 @@ from plimsoll_planner.records.solution import Solution
     help="Search at other speeds as well, and draw memory against speed.",
 )
 @grid_options("if it was searched before")
-@source_options
+@place_options
 def report(
     name: str,
     html: Path | None,
     frontier: bool,
     grid: bool | None,
     grid_seconds: float | None,
-    source: PlanSource,
+    place: Place,
 ) -> None:
     """Write all that is known of the plan NAME as a page.
 
     With its memory, schedule, proof and training, in one file of HTML.
     """
-    place = html or Path(f"{name}.html")
+    page = html or Path(f"{name}.html")
     limit_s = grid_limit_s(is_asked=grid, seconds=grid_seconds, is_usual=False)
-    require_places({"--html": place})
-    _, record = asyncio.run(source.find(name))
+    require_places({"--html": page})
+    _, record = asyncio.run(place.source().find(name))
     if grid is not None:
         record = with_grid_or_none(record, limit_s)
     if frontier:
         with at_work("searching at other speeds"):
             record = with_frontier(record)
-    write_text(place, report_html(record))
-    say(f"written to {place}")
+    write_text(page, report_html(record))
+    say(f"written to {page}")
 
 
 def with_frontier(record: RunRecord) -> RunRecord:

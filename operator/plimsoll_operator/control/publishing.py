@@ -1,9 +1,9 @@
-"""What pages of a plan show beside its status, published as ConfigMaps.
+"""Question, answer and reports of a plan, published as ConfigMaps for its pages.
 
-In: a plan as it was observed, and the status that was decided. Out: its ConfigMaps for
-question, answer and reports (`objects.page_maps`), written where they differ from what
-is there. Called by `reconcile` before a decision is carried out, so that a plan that
-runs has them. A plan goes on without them: whoever reads says what is missing.
+In: a plan as it was observed, and the status that was decided. Out: its ConfigMaps
+(`objects.page_maps`), written where they differ from what is there. Called by
+`reconcile` before a decision is carried out, so that a plan that runs has them. A plan
+goes on without them: whoever reads says what is missing.
 
 Reports of ranks change with every step. They are published anew where the peaks, the
 number of ranks or the revisions do, and otherwise once in `EVERY_S`.

@@ -1,4 +1,4 @@
-"""What pages show of a plan beside its status and its attempts, as ConfigMaps.
+"""Question, answer and reports of a plan as ConfigMaps, for its pages.
 
 In: the question of the search, its answer, reports of ranks. Out: ConfigMaps, and the
 documents in them. Made by `control.publishing`, and read by `plimsoll describe
@@ -37,8 +37,8 @@ QUESTION, ANSWER, REPORTS = "question", "answer", "reports"
 PAGES: Final = (QUESTION, ANSWER, REPORTS)
 LEFT_OUT: Final = f"{GROUP}/left-out"
 """On a ConfigMap without its document: why that is not in it."""
-MOST_BYTES: Final = 256 * 2**20
-"""Of a document, unpacked: 900 KiB of the emptiest certificate are less."""
+MOST_BYTES: Final = 64 * 2**20
+"""Of a document, unpacked: an answer takes 22 times its bytes in a ConfigMap."""
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 

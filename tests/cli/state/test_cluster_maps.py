@@ -1,4 +1,4 @@
-"""What the ConfigMaps of a plan hold, and lines on what they do not."""
+"""A plan out of its ConfigMaps, and lines on what they do not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages show, in ConfigMaps: read as it was written, and bounded."""
+"""Documents for pages in ConfigMaps: read as they were written, and bounded."""
 
 from __future__ import annotations
 
