@@ -23,6 +23,7 @@ from plimsoll_operator.objects.manifests import PLAN_OF_RECORD, RESULT
 from plimsoll_operator.objects.page_maps import (
     ANSWER,
     QUESTION,
+    RECORDED,
     REPORTS,
     document_in,
     note_of,
@@ -55,8 +56,7 @@ class MapReader:
             for one in self.maps
             if (one["metadata"].get("labels") or {}).get(TASK_LABEL) == kind
         ]
-        made = "creationTimestamp"
-        return sorted(found, key=lambda one: one["metadata"].get(made, ""))[::-1]
+        return sorted(found, key=lambda one: note_of(one, RECORDED), reverse=True)
 
     def of_attempt(self, kind: str, number: int) -> Object | None:
         """That of an attempt."""
@@ -173,10 +173,15 @@ def answer_of(
 
 
 def of_logs(plan: PlanObject) -> str:
-    """Line on what ranks write to their logs and their claim alone."""
+    """Line on what ranks write to their logs, and to a claim, alone."""
     owner = plan.owner
+    what = "the loss of each step: ranks write it to their logs"
+    if plan.checkpoints is not None:
+        what = (
+            "the loss of each step and the newest checkpoint: ranks write them to their "
+            "logs and their claim"
+        )
     return (
-        "the loss of each step and the newest checkpoint: ranks write them to their "
-        f"logs and their claim; `kubectl logs -n {owner.namespace} -c trainer -l "
+        f"{what}; `kubectl logs -n {owner.namespace} -c trainer -l "
         f"plimsoll.dev/plan={owner.name},plimsoll.dev/child=train`"
     )

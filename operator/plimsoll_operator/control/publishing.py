@@ -31,6 +31,7 @@ from plimsoll_operator.objects.owned_objects import OwnedObjects
 from plimsoll_operator.objects.page_maps import (
     ANSWER,
     QUESTION,
+    RECORDED,
     REPORTS,
     page_map,
     page_name,
@@ -79,9 +80,10 @@ class Publisher:
         try:
             answered = await self._answered(owner, state)
             if answered:
-                await self._put(owner, state, answered)
+                await self._put(owner, state, answered, now_s)
             if is_open(state):
-                await self._put(owner, state, reports_of(state, status, now_s))
+                reports = reports_of(state, status, now_s)
+                await self._put(owner, state, reports, now_s)
             else:
                 await self._remove(owner, state, {REPORTS}, keep=set())
         except (ApiDeniedError, ApiRefusedError, NameConflictError) as error:
@@ -110,7 +112,7 @@ class Publisher:
         return answered_pages(problem, digest, found.answer, version)
 
     async def _put(
-        self, owner: Owner, state: ClusterState, pages: Sequence[Page]
+        self, owner: Owner, state: ClusterState, pages: Sequence[Page], now_s: float
     ) -> None:
         """Make ConfigMaps that are not there, then remove others of their kinds."""
         there = {one.name for one in state.published}
@@ -119,8 +121,9 @@ class Publisher:
             name = page_name(owner, page.kind, page.subject)
             keep.add(name)
             if name not in there:
+                notes = {RECORDED: repr(now_s), **page.notes}
                 made = await asyncio.to_thread(
-                    page_map, owner, page.kind, page.subject, page.document, page.notes
+                    page_map, owner, page.kind, page.subject, page.document, notes
                 )
                 await objects.create(CONFIG_MAPS, owner, made)
         await self._remove(owner, state, {page.kind for page in pages}, keep=keep)

@@ -35,6 +35,9 @@ from plimsoll_planner.records.document import Document, from_text
 QUESTION, ANSWER, REPORTS = "question", "answer", "reports"
 """Purposes of ConfigMaps."""
 PAGES: Final = (QUESTION, ANSWER, REPORTS)
+RECORDED: Final = f"{GROUP}/recorded"
+"""On a ConfigMap: its time, in seconds since 1970. For a moment there are two of a kind,
+and the later one counts."""
 LEFT_OUT: Final = f"{GROUP}/left-out"
 """On a ConfigMap without its document: why that is not in it."""
 MOST_BYTES: Final = 64 * 2**20

@@ -16,6 +16,7 @@ from plimsoll_operator.objects.page_maps import (
     ANSWER,
     LEFT_OUT,
     QUESTION,
+    RECORDED,
     REPORTS,
     page_map,
 )
@@ -76,8 +77,20 @@ def test_all_that_there_is_of_a_plan_is_gathered(reports: Object) -> None:
     assert found.observed == {1: (SEEN,)}
     assert [one.recorded for one in found.revisions] == [REVISED]
     [line] = found.unknown
-    assert line.startswith("the loss of each step and the newest checkpoint: ranks")
+    assert line.startswith("the loss of each step: ranks write it to their logs;")
     assert "kubectl logs -n team -c trainer -l plimsoll.dev/plan=tiny," in line
+
+
+def test_the_latest_of_two_counts() -> None:
+    """One takes the place of another, and for a moment both are there."""
+    about = {note("problem-digest"): DIGEST}
+    answers = [
+        page_map(OWNER, ANSWER, f"sha256:{n}", answer, about | {RECORDED: f"{n}.5"})
+        for n, answer in enumerate((a_solution(gap=0.0), a_solution(warnings=("new",))))
+    ]
+    for maps in (answers, answers[::-1]):
+        found = gathered(a_plan_object(PLANNED), [*pages()[:1], *maps]).answer
+        assert found == a_solution(warnings=("new",))
 
 
 def unknown(maps: Sequence[Object], status: Status = PLANNED) -> str:
