@@ -18,7 +18,7 @@ from typing import Any
 from plimsoll_cli.state.run_record import AttemptRevision, Gathered
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import Object
-from plimsoll_operator.names import ATTEMPT_LABEL, SUBJECT_ANNOTATION, TASK_LABEL
+from plimsoll_operator.names import ATTEMPT_LABEL, SUBJECT_ANNOTATION
 from plimsoll_operator.objects.manifests import PLAN_OF_RECORD, RESULT
 from plimsoll_operator.objects.page_maps import (
     ANSWER,
@@ -27,6 +27,7 @@ from plimsoll_operator.objects.page_maps import (
     REPORTS,
     document_in,
     note_of,
+    purpose_of,
 )
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.rank_reports import RankReports
@@ -51,11 +52,7 @@ class MapReader:
 
     def of_kind(self, kind: str) -> list[Object]:
         """Those for one purpose, the latest first."""
-        found = [
-            one
-            for one in self.maps
-            if (one["metadata"].get("labels") or {}).get(TASK_LABEL) == kind
-        ]
+        found = [one for one in self.maps if purpose_of(one) == kind]
         return sorted(found, key=lambda one: note_of(one, RECORDED), reverse=True)
 
     def of_attempt(self, kind: str, number: int) -> Object | None:
@@ -178,8 +175,8 @@ def of_logs(plan: PlanObject) -> str:
     what = "the loss of each step: ranks write it to their logs"
     if plan.checkpoints is not None:
         what = (
-            "the loss of each step and the newest checkpoint: ranks write them to their "
-            "logs and their claim"
+            "the loss of each step and the newest checkpoint: ranks write them to "
+            "their logs and their claim"
         )
     return (
         f"{what}; `kubectl logs -n {owner.namespace} -c trainer -l "

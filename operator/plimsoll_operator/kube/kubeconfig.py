@@ -92,10 +92,10 @@ def contexts_of(files: str) -> tuple[dict[str, str], str]:
     """
     try:
         merged: Any = kube_config.KubeConfigMerger(files).config.value
-        named = {
-            str(one["name"]): str((one.value["context"] or {}).get("namespace") or "")
-            for one in merged["contexts"]
-        }
+        named: dict[str, str] = {}
+        for one in merged["contexts"]:
+            within: Any = one.value["context"] or {}
+            named[str(one["name"])] = str(within.get("namespace") or "")
         return named, str(merged.get("current-context") or "")
     except (yaml.YAMLError, OSError) as error:
         raise ClusterError(f"{files}: no kubeconfig: {error}") from None

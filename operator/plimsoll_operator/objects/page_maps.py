@@ -36,8 +36,8 @@ QUESTION, ANSWER, REPORTS = "question", "answer", "reports"
 """Purposes of ConfigMaps."""
 PAGES: Final = (QUESTION, ANSWER, REPORTS)
 RECORDED: Final = f"{GROUP}/recorded"
-"""On a ConfigMap: its time, in seconds since 1970. For a moment there are two of a kind,
-and the later one counts."""
+"""On a ConfigMap: its time, in seconds since 1970. For a moment there are two of a
+kind, and the later one counts."""
 LEFT_OUT: Final = f"{GROUP}/left-out"
 """On a ConfigMap without its document: why that is not in it."""
 MOST_BYTES: Final = 64 * 2**20
@@ -58,18 +58,21 @@ class PublishedMap:
 
 def published_in(maps: Iterable[Object]) -> tuple[PublishedMap, ...]:
     """Those among the ConfigMaps of a plan."""
-    found = [
-        (one, (one["metadata"].get("labels") or {}).get(TASK_LABEL)) for one in maps
-    ]
     return tuple(
         PublishedMap(
             name=one["metadata"]["name"],
-            kind=kind,
+            kind=purpose_of(one),
             subject=note_of(one, SUBJECT_ANNOTATION),
         )
-        for one, kind in found
-        if kind in PAGES
+        for one in maps
+        if purpose_of(one) in PAGES
     )
+
+
+def purpose_of(found: Mapping[str, Any]) -> str:
+    """Purpose of a ConfigMap of a plan; empty where it has none of ours."""
+    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+    return labels.get(TASK_LABEL, "")
 
 
 def subject_of(*facts: object) -> str:
