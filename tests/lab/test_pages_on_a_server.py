@@ -12,10 +12,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -368,15 +367,29 @@ def an_account(server: Cluster, namespace: str, folder: Path, role: str) -> Path
     return path
 
 
+@pytest.fixture
+def roles(server: Cluster) -> Iterator[Callable[[Object], str]]:
+    """Maker of roles of the cluster, which go with the test; returns their names."""
+    made: list[str] = []
+
+    def make(role: Object) -> str:
+        server.apply(role)
+        made.append(role["metadata"]["name"])
+        return made[-1]
+
+    yield make
+    server.kubectl("delete", "clusterroles", *made)
+
+
 def test_the_role_of_the_chart_is_enough(
-    trained: Trained, capsys: Read, tmp_path: Path
+    trained: Trained,
+    roles: Callable[[Object], str],
+    capsys: Read,
+    tmp_path: Path,
 ) -> None:
     """Bound alone in one namespace, which its context names."""
     role = one(rendered(), "ClusterRole", f"{NAMESPACE}-plimsoll-viewer")
-    trained.server.apply(role)
-    login = an_account(
-        trained.server, trained.namespace, tmp_path, role["metadata"]["name"]
-    )
+    login = an_account(trained.server, trained.namespace, tmp_path, roles(role))
     place = ("--cluster", "--kubeconfig", str(login))
     there = output(capsys, "describe", PLAN, *place)
     assert there == output(capsys, "describe", PLAN, *trained.place)
@@ -385,7 +398,10 @@ def test_the_role_of_the_chart_is_enough(
 
 
 def test_who_may_not_read_is_told_what_to_ask_for(
-    trained: Trained, capsys: Read, tmp_path: Path
+    trained: Trained,
+    roles: Callable[[Object], str],
+    capsys: Read,
+    tmp_path: Path,
 ) -> None:
     """No plan at all; or plans, and the rest of their pages is missing."""
     login = an_account(trained.server, trained.namespace, tmp_path, "")
@@ -394,7 +410,7 @@ def test_who_may_not_read_is_told_what_to_ask_for(
         said = output(capsys, *words, *place, code=ExitCode.FAILED)
         assert "lets us read no plans: " in said
         assert "ask for the ClusterRole `view`" in said
-    plans_only: dict[str, Any] = {
+    plans_only: Object = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": "sees-plans"},
@@ -406,8 +422,7 @@ def test_who_may_not_read_is_told_what_to_ask_for(
             }
         ],
     }
-    trained.server.apply(plans_only)
-    login = an_account(trained.server, trained.namespace, tmp_path, "sees-plans")
+    login = an_account(trained.server, trained.namespace, tmp_path, roles(plans_only))
     page = output(capsys, "describe", PLAN, "--cluster", "--kubeconfig", str(login))
     assert page.startswith(f"{PLAN}: Trained")
     assert (
