@@ -15,7 +15,7 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.state.gather import find_record
+from plimsoll_cli.state.gather import HomeSource
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_cli.verbs.run import outcome_json, run, with_kept_grid
@@ -367,9 +367,9 @@ def test_a_grid_is_searched_once_and_kept(tmp_path: Path) -> None:
 
     async def kept() -> tuple[RunRecord, RunRecord]:
         async with open_state_dir(plan.root) as home:
-            _, before = await find_record(plan.root, NAME)
+            _, before = await HomeSource(plan.root).find(NAME)
             made = await with_kept_grid(home, before, 1e9)
-            _, again = await find_record(plan.root, NAME)
+            _, again = await HomeSource(plan.root).find(NAME)
             assert await with_kept_grid(home, again, 1e9) is again
             return made, again
 
@@ -385,7 +385,7 @@ def test_a_plan_without_an_answer_has_no_grid(tmp_path: Path) -> None:
 
     async def kept() -> RunRecord:
         async with open_state_dir(plan.root) as home:
-            _, before = await find_record(plan.root, NAME)
+            _, before = await HomeSource(plan.root).find(NAME)
             return await with_kept_grid(home, before, 1e9)
 
     assert asyncio.run(kept()).answer is None
