@@ -15,6 +15,7 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.state.gather import HomeSource
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import open_state_dir
+from plimsoll_operator.api.status import CheckpointsStatus
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_planner.records.certificate import Certificate
@@ -112,3 +113,15 @@ async def attempt(
         await home.store.attempts.record(plan.uid, number, by, **stored)
         for one in told_by_all(by, attempt=number) if is_observed else ():
             await home.store.observations.save(plan.uid, one, a_peak(), 1, 0.0)
+
+
+def test_the_folder_of_checkpoints_is_named_whole(tmp_path: Path) -> None:
+    """In the state directory; one machine has no claims."""
+    plan = a_home_plan(tmp_path / "home")
+
+    async def saves() -> CheckpointsStatus:
+        async with open_state_dir(plan.root) as home:
+            return home.backend(await home.plan(NAME)).saves
+
+    folder = str(plan.home.plan(plan.uid).checkpoints)
+    assert asyncio.run(saves()) == CheckpointsStatus(folder=folder)
