@@ -171,6 +171,7 @@ A_STATUS: dict[str, Any] = {
         "errorPercent": "0.4",
         "stepSeconds": "0.25",
     },
+    "checkpoints": {"claimName": "ckpt", "folder": "path/89ab"},
     "revisions": [
         {
             "revision": 2,

@@ -12,7 +12,7 @@ from plimsoll_cli.output.console import console, say
 from plimsoll_cli.output.memory_bars import memory_bars
 from plimsoll_cli.output.tables import print_table
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.rules.summary import step_fault
@@ -27,6 +27,21 @@ def plan_lines(record: RunRecord) -> Iterator[str]:
     planned = record.status.condition(ConditionType.PLANNED)
     if planned is not None and planned.message:
         yield planned.message
+
+
+def checkpoint_lines(record: RunRecord) -> Iterator[str]:
+    """Yield the folder of the checkpoints, where the ranks save."""
+    if saves := saves_text(record.status):
+        yield f"checkpoints in {saves}"
+
+
+def saves_text(status: Status) -> str:
+    """Claim and folder of the checkpoints; empty where nothing is saved."""
+    saves = status.checkpoints
+    if saves is None:
+        return ""
+    claim = f"claim {saves.claim_name}, folder " if saves.claim_name else ""
+    return claim + saves.folder
 
 
 def outcome_lines(record: RunRecord) -> Iterator[str]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.reasons import DRY_RUN
-from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import (
     FALSE,
     MOST_REVISIONS,
@@ -95,6 +95,7 @@ def decide(
         failures=failures_of(given.counted),
         start_time=status.start_time or now,
         completion_time="",
+        checkpoints=state.checkpoints if is_launched_by(spec) else None,
     )
     actions: list[Action] = []
     steps = steps_for(given)
@@ -129,6 +130,11 @@ def is_closed(status: Status, generation: int) -> bool:
     """
     is_edited = was_dry(status) and status.observed_generation < generation
     return status.is_over and not is_edited
+
+
+def is_launched_by(spec: TrainingPlanSpec) -> bool:
+    """Whether a spec asks for more than a dry run."""
+    return spec.launch.policy is LaunchPolicy.LAUNCH
 
 
 def was_dry(status: Status) -> bool:
