@@ -64,6 +64,7 @@ A_SPEC: dict[str, Any] = {
         "everySteps": 50,
         "claimName": "checkpoints",
         "path": "tiny-gpt",
+        "exportWeights": True,
         "resumeFrom": "another",
     },
     "search": {
@@ -171,7 +172,11 @@ A_STATUS: dict[str, Any] = {
         "errorPercent": "0.4",
         "stepSeconds": "0.25",
     },
-    "checkpoints": {"claimName": "ckpt", "folder": "path/89ab"},
+    "checkpoints": {
+        "claimName": "ckpt",
+        "folder": "path/89ab",
+        "weights": "path/89ab/weights",
+    },
     "revisions": [
         {
             "revision": 2,

@@ -44,6 +44,12 @@ def saves_text(status: Status) -> str:
     return claim + saves.folder
 
 
+def weight_lines(status: Status) -> Iterator[str]:
+    """Yield the folder of the trained weights, once they are written."""
+    if status.checkpoints is not None and status.checkpoints.weights is not None:
+        yield f"trained weights: {status.checkpoints.weights}"
+
+
 def outcome_lines(record: RunRecord) -> Iterator[str]:
     """Yield how a plan ended, or where it stands, in a few lines."""
     if record.losses:
@@ -55,6 +61,7 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
         yield f"worst error of the predicted peaks {float(f'{error:.2g}'):g} %"
         if record.plan is not None:
             yield from filter(None, [step_fault(record.plan, record.status.observed)])
+    yield from weight_lines(record.status)
     ended = record.status.condition(ConditionType.SUCCEEDED)
     if ended is not None and ended.reason == "PlanOnly":
         yield "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"

@@ -246,6 +246,9 @@ class CheckpointsStatus(ApiRecord):
     folder: Folder
     """The folder of the checkpoints: below the root of the claim, as
     `checkpoint.resumeFrom` of another plan names it; on one machine its whole path."""
+    weights: Folder | None = None
+    """The folder of the trained weights in the model's own format, named likewise;
+    unset until they are written, and without `checkpoint.exportWeights`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

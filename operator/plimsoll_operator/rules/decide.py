@@ -51,6 +51,7 @@ from plimsoll_operator.rules.summary import (
     time_text,
 )
 from plimsoll_planner.errors import one_line
+from plimsoll_planner.pod_names import WEIGHTS
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Solution
 
@@ -117,9 +118,20 @@ def decide(
     updated = waiting(updated, (*behind, *unset), generation, now)
     updated = with_workload(with_answer(updated, state), state)
     if updated.is_over:
-        updated = replace(updated, completion_time=now)
+        updated = with_weights(replace(updated, completion_time=now), spec)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
     return Decision(actions=tuple(actions), status=updated)
+
+
+def with_weights(status: Status, spec: TrainingPlanSpec) -> Status:
+    """The status with the folder of weights that a job writes before it ends well."""
+    saves = status.checkpoints
+    if saves is None or not spec.checkpoint.export_weights:
+        return status
+    if not status.holds(ConditionType.SUCCEEDED):
+        return status
+    folder = f"{saves.folder}/{WEIGHTS}"
+    return replace(status, checkpoints=replace(saves, weights=folder))
 
 
 def is_closed(status: Status, generation: int) -> bool:

@@ -301,6 +301,18 @@ def test_the_folder_of_checkpoints_is_in_the_status_of_what_is_launched() -> Non
     assert decide(dry, Status(), state, **now).status.checkpoints is None
 
 
+def test_trained_weights_are_in_the_status_once_they_are_written() -> None:
+    """Beside the checkpoints, if that is asked for and the job has ended well."""
+    saves = CheckpointsStatus(claim_name="ckpt", folder="uid")
+    for asked, weights in ((True, "uid/weights"), (False, None)):
+        checkpoint = {"exportWeights": asked, "claimName": "ckpt"}
+        world = a_world({"checkpoint": checkpoint}, checkpoints=saves)
+        assert world.decided(Status()).status.checkpoints == saves
+        world.run()
+        assert world.status.checkpoints is not None
+        assert world.status.checkpoints.weights == weights
+
+
 def test_a_dry_run_starts_nothing() -> None:
     """It succeeds with a plan that is certified."""
     world = a_world({"launch": {"policy": "PlanOnly"}})
