@@ -55,9 +55,8 @@ def a_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     made.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token=END, pad_token=PADDING
-    )
+    wrap: Callable[..., PreTrainedTokenizerFast] = PreTrainedTokenizerFast
+    return wrap(tokenizer_object=made, eos_token=END, pad_token=PADDING)
 
 
 def a_model(tokenizer: PreTrainedTokenizerFast) -> Any:

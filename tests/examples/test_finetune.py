@@ -29,7 +29,7 @@ BATCH = 8
 MOST_ERROR_PERCENT = 0.5
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "full": {},
-    "lora": {"lora": {"rank": 8, "merge": True}},
+    "lora": {"lora": {"rank": 8, "merge": True}, "learning_rate": 0.01},
 }
 
 
@@ -69,8 +69,9 @@ def test_a_model_is_tuned_and_written_back(
     plan = run.plan(name)
     assert plan is not None
     checkpoints = run.home.plan(plan.uid).checkpoints
-    at_end = checkpoints / "weights" / f"step-{STEPS:08d}"
-    assert (at_end / "config.json").is_file()
+    assert (checkpoints / "weights/config.json").is_file()
+    assert ended.status.checkpoints is not None
+    assert ended.status.checkpoints.weights == str(checkpoints / "weights")
     target = tmp_path / "weights"
     words = ("export-weights", name, "--step", str(EVERY), "--to", str(target))
     assert plimsoll([*words, "--home", str(run.home.root)]) == ExitCode.DONE

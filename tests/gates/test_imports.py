@@ -37,13 +37,17 @@ OURS = {
 }
 OUTSIDE: dict[str, set[str]] = {
     "plimsoll_planner": {
+        "moocore",  # in the one module that finds fronts
         "numpy",
         "import_module(f'{package}.{module}')",  # its own schedules and techniques
     },
     "plimsoll_trainer": {
         "torch",
         "numpy",
-        "transformers",  # in the one adapter that takes its models apart
+        "transformers",  # in the adapter that takes its models apart, and huggingface
+        "datasets",  # texts of every kind of file; by whoever names one
+        "peft",  # low-rank adapters; by whoever asks for some
+        "safetensors",  # weights in the format of transformers, which brings it
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
     },
@@ -64,7 +68,7 @@ OUTSIDE: dict[str, set[str]] = {
         "platformdirs",
         "jinja2",
         "rich",
-        "import_module(f'{verbs.__name__}.{cmd_name}')",  # its own verbs
+        "import_module(f'{verbs.__name__}.{name}')",  # its own verbs
     },
 }
 """Imports of each package besides the standard library; grows with its use."""
