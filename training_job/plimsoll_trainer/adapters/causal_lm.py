@@ -121,7 +121,7 @@ def causal_lm(
         seed = int(fields.get("seed", 0))
         batch = TextCorpus(sequence_length=sequence_length, seed=seed).batch
     return workload_of(
-        anatomies_of(config, sequence_length),
+        anatomies_of(config, sequence_length, precision),
         batch=batch,
         optimizer=optimizer,
         precision=precision,
@@ -130,15 +130,19 @@ def causal_lm(
     )
 
 
-def anatomies_of(config: PreTrainedConfig, sequence_length: int) -> Anatomies:
-    """The model, taken apart in each type.
+def anatomies_of(
+    config: PreTrainedConfig,
+    sequence_length: int,
+    precision: Precision = Precision.FP32,
+) -> Anatomies:
+    """The model, taken apart in fp32, in bf16 and in the type of a precision.
 
     Raises:
         WorkloadError: it is not a chain of blocks.
     """
     return {
         dtype: dissect(config, sequence_length, dtype=dtype)
-        for dtype in DTYPES.values()
+        for dtype in {torch.float32, torch.bfloat16, DTYPES[precision.of_parameters]}
     }
 
 
@@ -156,7 +160,7 @@ def workload_of(
     Raises:
         WorkloadError: it is not causal.
     """
-    anatomy = anatomies[DTYPES[precision]]
+    anatomy = anatomies[DTYPES[precision.of_parameters]]
     sequence_length = anatomy.sequence_length
     layers = layers_of(anatomies, anatomy)
     kinds = {layer.kind for layer in layers}

@@ -68,8 +68,8 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     config = configuration_of(model)
     config = config if blocks is None else with_blocks(config, blocks)
     check_vocabulary(config)
-    anatomies = anatomies_of(config, sequence_length)
-    anatomy = anatomies[DTYPES[asked]]
+    anatomies = anatomies_of(config, sequence_length, asked)
+    anatomy = anatomies[DTYPES[asked.of_parameters]]
     workload = workload_of(
         anatomies,
         batch=TextCorpus(sequence_length=sequence_length, seed=seed).batch,
@@ -125,8 +125,8 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     asked = precision_of(precision)
     folder = folder_of(model)
     config = configuration_of(str(folder))
-    anatomies = anatomies_of(config, sequence_length)
-    anatomy = anatomies[DTYPES[asked]]
+    anatomies = anatomies_of(config, sequence_length, asked)
+    anatomy = anatomies[DTYPES[asked.of_parameters]]
     tokens = token_source(config, data, Path(tokenizer) if tokenizer else folder)
     samples = TokenSamples(
         source=tokens, sequence_length=sequence_length, is_packed=packing
