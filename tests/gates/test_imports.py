@@ -50,6 +50,7 @@ OUTSIDE: dict[str, set[str]] = {
         "safetensors",  # weights in the format of transformers, which brings it
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
+        "import_module(module)",  # what an optimizer is made from, if it is asked for
     },
     "plimsoll_profiler": {"numpy", "torch"},
     "plimsoll_operator": {

@@ -142,7 +142,11 @@ def anatomies_of(
     """
     return {
         dtype: dissect(config, sequence_length, dtype=dtype)
-        for dtype in {torch.float32, torch.bfloat16, DTYPES[precision.of_parameters]}
+        for dtype in {
+            torch.float32,
+            torch.bfloat16,
+            DTYPES[Precision(precision).of_parameters],
+        }
     }
 
 
@@ -160,7 +164,7 @@ def workload_of(
     Raises:
         WorkloadError: it is not causal.
     """
-    anatomy = anatomies[DTYPES[precision.of_parameters]]
+    anatomy = anatomies[DTYPES[Precision(precision).of_parameters]]
     sequence_length = anatomy.sequence_length
     layers = layers_of(anatomies, anatomy)
     kinds = {layer.kind for layer in layers}
