@@ -363,4 +363,5 @@ def random_profiles(draw: st.DrawFn, longest: int = 7) -> ModelProfile:
         tied=tied,
         input_bytes_per_sample=draw(SMALL),
         target_bytes_per_sample=draw(SMALL),
+        num_untrained=draw(st.integers(0, len(layers) - 1)),
     )

@@ -101,6 +101,9 @@ class ChainBytes:
     ties: tuple[Tie, ...]
     inputs_per_sample: int
     targets_per_sample: int
+    num_untrained: int
+    """Layers in front of the first that trains: a stage that begins with one of them,
+    or behind them, sends no gradient back."""
     divided: DividedBytes | None
     """None where replicas cannot divide the optimizer state."""
 
@@ -271,6 +274,7 @@ def chain_bytes(
             if profile.variants[tied.variant] == variant
         ),
         inputs_per_sample=profile.input_bytes_per_sample,
+        num_untrained=profile.num_untrained,
         targets_per_sample=profile.target_bytes_per_sample,
         divided=divided,
     )

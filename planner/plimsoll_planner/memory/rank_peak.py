@@ -35,7 +35,9 @@ bytes, which the search compares, count both in `forward`: up to one boundary to
 where forward decides the peak and k = 1 or A > 0. Lower bytes, which have to stay below
 the truth, count the gradient alone.
 
-where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
+where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. No gradient is
+sent where nothing in front of the stage is trained, and none comes back where nothing
+in it is, or in front. Where layers of
 the stage share a parameter, the gradient that backward computes first waits for the
 others; it is counted in all phases but the optimizer step.
 
@@ -167,13 +169,14 @@ def pass_peaks(
         )
 
     # [3] Every layer's passes.
+    returned = u_out if load.end > chain.num_untrained else 0
     forward: list[Peak] = []
     backward: list[Peak] = []
     for at in load.layers:
         received = int(chain.boundary[at - 1]) if at > first else 0
         working = int(chain.forward_transient[choice[at], at])
         forward.append(peak(before[at] + received, unsent, working))
-        gradient, turned = u_out, int(chain.backward_transient[choice[at], at])
+        gradient, turned = returned, int(chain.backward_transient[choice[at], at])
         if at == last:
             gradient = 0
             turned = int(chain.backward_transient_at_end[choice[at], at])
@@ -182,8 +185,8 @@ def pass_peaks(
         backward.append(peak(before[at] + alive.get(at - 1, 0), gradient, turned))
     # [4] The exchange with the stage behind.
     if load.end < chain.num_layers:
-        exchanged = holdings.gradient_received + 1
-        forward.append(peak(saved, u_out * exchanged, 0))
+        exchanged = u_out + returned * holdings.gradient_received
+        forward.append(peak(saved, exchanged, 0))
     return forward, backward
 
 
@@ -196,7 +199,8 @@ def received_and_unsent(
     """
     (u_in, sent), flow = ends_of(chain, load), load.flow
     goes_on = flow.num_micro_batches > flow.in_flight
-    past = u_in * holdings.gradient_sent if goes_on else 0
+    sends_back = goes_on and load.first > chain.num_untrained
+    past = u_in * holdings.gradient_sent if sends_back else 0
     if chain.past_output:
         past += sent * holdings.outputs_past(flow.in_flight, flow.num_micro_batches)
     unsent = u_out * holdings.output_unsent

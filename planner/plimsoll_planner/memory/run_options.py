@@ -36,6 +36,12 @@ class Ground:
     """[B]: boundary behind a run, 0 behind the last layer."""
 
     @property
+    def returned(self) -> Ints:
+        """[B]: its gradient, which comes back where something of the run is trained."""
+        trains = self.ends > self.chain.num_untrained
+        return np.asarray(np.where(trains, self.sent, 0))
+
+    @property
     def output_unsent(self) -> int:
         """1: in forward the output of the micro-batch before counts."""
         return self.holdings.output_unsent * (self.chain.bound is not Bound.LOWER)
@@ -146,8 +152,9 @@ def single(on: Ground, layer: int) -> Options:
         chain.backward_transient_at_end[:, layer],
     )
     if not is_last:
-        exchanged = holdings.gradient_received + np.where(keeps, 0, 1)
-        peak = np.maximum(peak, saved + exchanged * u_out)
+        exchanged = np.where(keeps, 0, u_out)
+        exchanged += holdings.gradient_received * int(on.returned[end])
+        peak = np.maximum(peak, saved + exchanged)
     ways = np.array(WAYS)
     built = Options(
         end=np.full_like(ways, end),
@@ -208,7 +215,7 @@ def in_front(
     own_forward = int(chain.forward_transient[way, layer])
     next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
     forward = np.maximum(own_forward, next_forward) + u_out * on.output_unsent
-    backward = int(chain.backward_transient[way, layer]) + u_out
+    backward = int(chain.backward_transient[way, layer]) + on.returned[behind.end]
     peak = np.maximum(base + behind.peak, np.maximum(forward, backward))
     if chain.keeps_output[way, layer]:
         peak = np.maximum(peak, base + outlived(on, layer + 1, behind))
@@ -230,7 +237,7 @@ def outlived(on: Ground, layer: int, options: Options) -> Ints:
     That is above what is alive in front of it, over the options.
     """
     chain, first = on.chain, options.first
-    inside = chain.backward_transient[:, layer][first] + on.sent[options.end]
+    inside = chain.backward_transient[:, layer][first] + on.returned[options.end]
     at_end = chain.backward_transient_at_end[:, layer][first]
     is_alone = on.ends[options.end] == layer + 1
     turned = np.where(is_alone, at_end, inside)

@@ -159,6 +159,12 @@ class StageBytes:
         return np.append(0, self.chain.boundary)[self.bounds[:-1]]
 
     @cached_property
+    def sent_back(self) -> Ints:
+        """[A]: gradient for the stage in front, 0 where nothing there is trained."""
+        trains = self.bounds[:-1] > self.chain.num_untrained
+        return np.asarray(np.where(trains, self.received, 0))
+
+    @cached_property
     def sent(self) -> Ints:
         """[B]: boundary behind it, 0 for the last."""
         return np.append(self.received, 0)
@@ -177,9 +183,9 @@ class StageBytes:
         k, num_micro_batches = flow.in_flight, flow.num_micro_batches
         standing = holdings.standing(k, num_micro_batches)
         times = standing + k * holdings.input_in_flight
-        times += (num_micro_batches > k) * holdings.gradient_sent
         chain, samples = self.chain, flow.micro_batch * num_micro_batches
         before = times * self.received
+        before += (num_micro_batches > k) * holdings.gradient_sent * self.sent_back
         before[0] += samples * chain.inputs_per_sample
         past = holdings.outputs_past(k, num_micro_batches) if chain.past_output else 0
         behind = (standing + past) * self.sent

@@ -284,6 +284,8 @@ class ModelProfile(Document):
     """Operators without a FLOP formula; estimated seconds are wider for them."""
     not_split: tuple[NotSplit, ...] = ()
     """Tensor degrees that layers cannot be split by."""
+    num_untrained: Index = 0
+    """Layers in front of the first one that trains; no gradient reaches them."""
     not_compared: tuple[Index, ...] = ()
     """Kinds of layers too large for their split to be compared with the whole."""
     batch_statistics: tuple[LayerStatistics, ...] = ()

@@ -69,6 +69,8 @@ class Frame(Document):
     sequences all are others."""
     not_split: tuple[NotSplit, ...] = ()
     """Degrees that were asked for and cannot be had."""
+    num_untrained: Index = 0
+    """Layers in front of the first one that trains."""
     not_compared: tuple[Index, ...] = ()
     """Cases too large for their split to be compared with the whole layer."""
     tied: tuple[TiedLayers, ...]

@@ -166,6 +166,7 @@ class Prober:
                 if workload.layers[case.layer].parallelize is not None
             ),
             not_split=self.split.left_out,
+            num_untrained=shapes.num_untrained,
             not_compared=tuple(
                 place
                 for place, case in enumerate(self.cases)

@@ -127,6 +127,7 @@ def assemble(
             for operator in sorted({name for p in kind.kept for name in p.uncounted})
         ),
         not_split=frame.not_split,
+        num_untrained=frame.num_untrained,
         not_compared=frame.not_compared,
         batch_statistics=tuple(
             dict.fromkeys(

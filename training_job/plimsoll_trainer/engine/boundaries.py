@@ -75,6 +75,12 @@ class Boundaries:
     untrained: frozenset[int] = frozenset()
     """Boundaries that need no gradient, for nothing before them is trained."""
 
+    @property
+    def num_untrained(self) -> int:
+        """Layers in front of the first one that trains."""
+        places = range(len(self.between))
+        return next((at for at in places if at + 1 not in self.untrained), 0)
+
     def spec_of(self, boundary: int) -> Tensor:
         """What passes a boundary, without memory, with a gradient if it has one."""
         spec = self.between[boundary]
