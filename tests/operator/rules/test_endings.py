@@ -43,6 +43,7 @@ def saying(found: End, said: tuple[str, ...]) -> End:
         (end(90, 90), ("no room", "no room"), Ending.HOST_OUT_OF_MEMORY),
         (end(85), ("it is broken",), Ending.UNUSABLE_CHECKPOINT),
         (end(86, 86), ("they differ", "they differ"), Ending.UNEQUAL_REPLICAS),
+        (end(1, 91), (LOST, "the loss is nan"), Ending.NO_LOSS),
         (end(87, 83), ("too large", "full"), Ending.ENTRY_POINT_OUT_OF_MEMORY),
         (end(84, 84), ("", ""), Ending.CHECKPOINTED),
         (end(0, 84), ("", ""), Ending.CHECKPOINTED),
