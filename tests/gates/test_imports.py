@@ -46,6 +46,8 @@ OUTSIDE: dict[str, set[str]] = {
         "transformers",  # in the one adapter that takes its models apart
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
+        "import_module('wandb')",  # where a workload names it
+        "import_module('mlflow')",  # the same
     },
     "plimsoll_profiler": {"numpy", "torch"},
     "plimsoll_operator": {
