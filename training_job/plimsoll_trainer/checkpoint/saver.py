@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
@@ -34,6 +35,7 @@ from plimsoll_trainer.checkpoint.host_copy import HostCopy
 from plimsoll_trainer.checkpoint.manifest import (
     FILE,
     Identity,
+    LoopState,
     Manifest,
     SavedFile,
     describe_file,
@@ -47,6 +49,8 @@ from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
 PATIENCE_S = 1800.0
 """For the slowest rank's disk."""
 FIRST_POLL_S, LAST_POLL_S = 0.005, 0.5
+About: TypeAlias = tuple[str, LoopState]
+"""Digest of the plan of a save, and its loop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +104,8 @@ class Saver:
         self._unfinished: int | None = None
         """Step of the latest save that failed."""
         self._figures: SaveFigures | None = None
+        self.loop = LoopState()
+        """Goes into the manifests of the saves that follow."""
 
     @property
     def is_busy(self) -> bool:
@@ -136,25 +142,25 @@ class Saver:
         stall_s = time.monotonic() - begin_s
         self._thread = threading.Thread(
             target=self._save,
-            args=(step, self.plan_digest, copies, stall_s),
+            args=(step, (self.plan_digest, self.loop), copies, stall_s),
             daemon=True,
             name="saver",
         )
         self._thread.start()
 
     def _save(
-        self, step: int, plan_digest: str, copies: Sequence[Box], stall_s: float
+        self, step: int, about: About, copies: Sequence[Box], stall_s: float
     ) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread.
 
-        The plan is that of the step: it may be another one by now.
+        Plan and loop are those of the step: they may be others by now.
         """
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
-            moved = self._commit(step, plan_digest, folder) if self.rank == 0 else []
+            moved = self._commit(step, about, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
             self._fail(step, folder, error, num_bytes)
             return
@@ -214,7 +220,7 @@ class Saver:
         written: Written = pickle.loads(done.read_bytes())  # noqa: S301 - our own rank
         return written
 
-    def _commit(self, step: int, plan_digest: str, folder: Path) -> list[Path]:
+    def _commit(self, step: int, about: About, folder: Path) -> list[Path]:
         """Finish what all ranks have written; return what had to be set aside."""
         end_s = time.monotonic() + PATIENCE_S
         written = [
@@ -223,12 +229,14 @@ class Saver:
         write_metadata(folder, written)
         for message in folder.glob(".rank-*"):
             message.unlink()
+        plan_digest, loop = about
         manifest = Manifest(
             step=step,
             attempt=self.folders.attempt,
             plan_digest=plan_digest,
             torch_version=str(torch.__version__),
             identity=self.identity,
+            loop=loop,
             files=(
                 describe_file(folder / ".metadata"),
                 *(file for part in written for file in part.files),

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.units import at_least, at_most
-from plimsoll_trainer.checkpoint.folders import Folders
+from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.loader import Found, check_layers, choose, load_state
-from plimsoll_trainer.checkpoint.manifest import check_identity, identity_of
+from plimsoll_trainer.checkpoint.manifest import LoopState, check_identity, identity_of
 from plimsoll_trainer.checkpoint.room import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -66,6 +67,8 @@ class Checkpointing:
         self._is_due = False
         self._waits = False
         """For room, which was reported."""
+        self.loop = LoopState()
+        """Of what is saved next; after `open` that of the checkpoint."""
 
     @property
     def saves(self) -> bool:
@@ -149,7 +152,7 @@ class Checkpointing:
         with self._together():
             load_state(self._found, state, names)
         self.watch(Phase.CHECKPOINT_RESTORE)
-        step = self._found.manifest.step
+        step, self.loop = self._found.manifest.step, self._found.manifest.loop
         if folders and folders.committed(step).exists():
             self._saved_step = step
         self.reporter.event("resumed", step=step, folder=str(self._found.folder))
@@ -199,6 +202,18 @@ class Checkpointing:
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
         self._report_save()
 
+    def last_good(self, step: int) -> Path | None:
+        """The newest checkpoint up to a step, once what is being saved is; or None.
+
+        Every rank calls this, as one of them found what is not good.
+        """
+        if self._saver is None:
+            return None
+        self._wait(self._saver)
+        self._report_save()
+        known = steps_in(self._saver.folders.root)
+        return next((folder for folder in known if step_of(folder) <= step), None)
+
     def _is_short_of_room(self, saver: Saver, step: int) -> bool:
         """Save; whether that failed because the disk is full.
 
@@ -240,6 +255,7 @@ class Checkpointing:
         if self._saver is None or step == self._saved_step:
             return
         self.watch.begin(Phase.CHECKPOINT_SAVE)
+        self._saver.loop = self.loop
         self._saver.start(step)
         self.watch(Phase.CHECKPOINT_SAVE)
         self._saved_step = step
