@@ -16,7 +16,7 @@ BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-all test-nodes test-torch check lint format lab lab-down bench gpu soak docs models \
-  images constraints clean
+  pictures images constraints clean
 # With it Python would not find what is in this folder.
 unexport PYTHONSAFEPATH
 
@@ -96,6 +96,9 @@ docs: env-dev   ## write the pages that are made from the code, and the definiti
 	@$(BIN)/python -m tools.trainingplan
 	@$(BIN)/python -m tools.definition
 	@$(BIN)/python -m tools.metrics
+
+pictures: env-dev ## take the pictures of docs/pictures, of a report; needs Chromium
+	@$(BIN)/python -m tools.pictures
 
 models: env-dev ## read all causal language models of transformers, and write the page
 	@$(BIN)/python -m tools.models

@@ -19,8 +19,15 @@ OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
 """How the terminal, the pipe or the file behind stdout can fail."""
 
 
-def run(words: Sequence[str], *, debug: bool) -> ExitCode:
-    """Run a command line without the program's name; `debug` shows tracebacks."""
+OF_A_CLUSTER = ("get", "describe", "explain", "report")
+"""Verbs that read a cluster as well."""
+
+
+def run(words: Sequence[str], *, debug: bool, reads_cluster: bool = False) -> ExitCode:
+    """Run a command line without the program's name; `debug` shows tracebacks.
+
+    If it `reads_cluster`, verbs that can do so do, without being asked.
+    """
     if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
         text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
         click.echo(text, err=True)
@@ -28,10 +35,14 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # what this terminal cannot show
+    of_cluster = {verb: {"cluster": True} for verb in OF_A_CLUSTER}
     try:
         with debugging() if debug else nullcontext():
             code: object = plimsoll.main(
-                args=words, prog_name="plimsoll", standalone_mode=False
+                args=words,
+                prog_name="kubectl plimsoll" if reads_cluster else "plimsoll",
+                standalone_mode=False,
+                default_map=of_cluster if reads_cluster else None,
             )
         sys.stdout.flush()  # a full disk shows here, not after the last line
     except PlimsollError as error:

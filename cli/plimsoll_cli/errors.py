@@ -4,7 +4,9 @@
     └── CliError                the command line itself is at fault
         ├── NothingMatchesError the filters leave nothing to show
         ├── CannotWriteError    a file that was asked for
-        ├── NoSuchPlanError     the state directory has no plan of that name
+        ├── NoSuchPlanError     the place has no plan of that name
+        ├── NoAnswerError       the plan has no answer of the search yet
+        ├── NoClusterError      the cluster does not show its plans
         └── PlanUnderWayError   a manifest would change a job that was launched
 
 `run` catches `PlimsollError`; a traceback is shown only with `--debug`.
@@ -30,7 +32,15 @@ class CannotWriteError(CliError):
 
 
 class NoSuchPlanError(CliError):
-    """The state directory has no plan of that name."""
+    """The state directory, or namespace of a cluster, has no plan of that name."""
+
+
+class NoAnswerError(CliError):
+    """A plan has no answer of the search yet, or its place does not hold one."""
+
+
+class NoClusterError(CliError):
+    """A cluster does not show its plans: away, without them, or we may not."""
 
 
 class PlanUnderWayError(CliError):

@@ -19,6 +19,9 @@ ROOT: Final = "/run/plimsoll"
 REVISION: Final = "revision.json"
 """File beside the reports in which a revision of the plan appears."""
 
+WEIGHTS: Final = "weights"
+"""Folder beside the checkpoints with the trained weights in the model's own format."""
+
 
 def report_name(rank: int | str) -> str:
     """Name of the file, or pipe, that a rank reports to."""

@@ -128,6 +128,7 @@ def test_people_get_what_they_have_of_a_namespace() -> None:
     assert allowed(viewer) == {
         "plimsoll.dev/trainingplans": "get list watch",
         "plimsoll.dev/trainingplans/status": "get",
+        "/configmaps": "get list",
     }
     assert allowed(editor) == {
         "plimsoll.dev/trainingplans": "create update patch delete deletecollection"

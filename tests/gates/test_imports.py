@@ -37,6 +37,7 @@ OURS = {
 }
 OUTSIDE: dict[str, set[str]] = {
     "plimsoll_planner": {
+        "moocore",  # in the one module that finds fronts
         "numpy",
         "import_module(f'{package}.{module}')",  # its own schedules and techniques
     },

@@ -222,7 +222,8 @@ def test_the_columns_are_what_people_look_for(plan: Plan, server: Cluster) -> No
     cells = ["a", "4", "H100-80GB", "9.32 GiB", "9.32 GiB", "Trained"]
     for words in (("tplan",), ("trainingplans",), ("training",)):
         assert table(server, plan, *words) == [names, cells]
-    wide = [[*names[:5], "COST", names[5]], [*cells[:5], "24.5", cells[5]]]
+    more = {"COST": "24.5", "CLAIM": "ckpt", "CHECKPOINTS": "path/89ab"}
+    wide = [[*names[:5], *more, names[5]], [*cells[:5], *more.values(), cells[5]]]
     assert table(server, plan, "tplan", "--output=wide") == wide
 
 

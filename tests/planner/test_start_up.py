@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_the_search_starts_with_numpy_alone() -> None:
+def test_the_search_starts_without_anything_heavy() -> None:
     """Neither torch nor a solver nor a cluster client is loaded for a plan."""
     heavy = "('torch', 'highspy', 'scipy', 'kopf', 'kubernetes', 'sqlalchemy', 'rich')"
     code = (

@@ -64,6 +64,7 @@ A_SPEC: dict[str, Any] = {
         "everySteps": 50,
         "claimName": "checkpoints",
         "path": "tiny-gpt",
+        "exportWeights": True,
         "resumeFrom": "another",
     },
     "search": {
@@ -170,6 +171,11 @@ A_STATUS: dict[str, Any] = {
         "peak": "9.32 GiB",
         "errorPercent": "0.4",
         "stepSeconds": "0.25",
+    },
+    "checkpoints": {
+        "claimName": "ckpt",
+        "folder": "path/89ab",
+        "weights": "path/89ab/weights",
     },
     "revisions": [
         {

@@ -190,9 +190,20 @@ class Page:
         """Lines that a console would show."""
         return [e for e in self._browser.events if e.get("method") in COMPLAINTS]
 
-    def picture(self) -> bytes:
-        """Whole page as a PNG."""
+    def picture(self, section: str = "") -> bytes:
+        """Whole page as a PNG, or its section whose heading has an id."""
+        clip = {"clip": self._clip(section)} if section else {}
         shot = self._browser.send(
-            "Page.captureScreenshot", self._session, captureBeyondViewport=True
+            "Page.captureScreenshot", self._session, captureBeyondViewport=True, **clip
         )
         return base64.b64decode(shot["data"])
+
+    def _clip(self, section: str) -> dict[str, float]:
+        """Place of a section on the page, with the margins of that."""
+        box = f"document.getElementById('{section}').closest('section')"
+        top, height, width = self.value(
+            f"(r => [r.top + scrollY, r.height, document.body.clientWidth])"
+            f"({box}.getBoundingClientRect())"
+        )
+        margins = {"x": 0.0, "y": top + 8.0, "height": height + 8.0}
+        return margins | {"width": width, "scale": 1.0}

@@ -30,6 +30,7 @@ from plimsoll_planner.records.engine import (
     Sharding,
 )
 from plimsoll_planner.records.frontier import Frontier, FrontierPoint
+from plimsoll_planner.records.grid import Grid, GridCell
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval, Verdict
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
@@ -380,6 +381,34 @@ def a_frontier(**fields: Any) -> Frontier:
     return Frontier(**(defaults | fields))
 
 
+def a_grid(**fields: Any) -> Grid:
+    """Build a grid of `a_plan`, of a count that fails, and one without time for it."""
+    plan = FrontierPoint.of(a_plan(), least_peak_bytes=0)
+    fits = GridCell(
+        offer=0,
+        num_gpus=4,
+        micro_batch=plan.micro_batch,
+        verdict=Verdict.FITS,
+        plan=plan,
+        price_per_hour=Decimal("1.5"),
+    )
+    fails = GridCell(
+        offer=0,
+        num_gpus=2,
+        micro_batch=plan.micro_batch,
+        verdict=Verdict.FAILS,
+        binding=Binding.MEMORY,
+        least_bytes=11 * MIB,
+    )
+    late = GridCell(offer=0, num_gpus=8, micro_batch=1, verdict=None)
+    defaults: dict[str, Any] = {
+        "cells": (fails, fits, late),
+        "limit_s": 10.0,
+        "search_s": 10.5,
+    }
+    return Grid(**(defaults | fields))
+
+
 def decisions(num_gpus: int, **fields: Any) -> Decisions:
     """Build a single tuple, a pipeline of one device a stage, that fails."""
     defaults: dict[str, Any] = {
@@ -557,8 +586,8 @@ def every_document() -> list[Document]:
         a_problem(),
         a_plan(),
         a_certificate(),
-        a_solution(frontier=a_frontier()),
-        an_infeasible(),
+        a_solution(frontier=a_frontier(), grid=a_grid()),
+        an_infeasible(grid=a_grid()),
         an_observation(),
         a_replay(),
         a_failed_rehearsal(),

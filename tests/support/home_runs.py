@@ -43,7 +43,7 @@ metadata: {{name: {name}}}
 spec:
   workload: {{entrypoint: "{entrypoint}", args: {args}}}
   training: {{globalBatchSize: {batch}, steps: {steps}}}
-  checkpoint: {{everySteps: 5}}
+  checkpoint: {checkpoint}
   {extra}
 """
 DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "1800KiB")
@@ -72,6 +72,7 @@ class HomeRun:
         args: str = "{depth: 6, width: 192}",
         steps: int = STEPS,
         batch: int = 8,
+        checkpoint: str = "{everySteps: 5}",
         extra: str = "",
         name: str = NAME,
     ) -> HomeRun:
@@ -82,6 +83,7 @@ class HomeRun:
             args=args,
             steps=steps,
             batch=batch,
+            checkpoint=checkpoint,
             extra=extra,
         )
         self.manifest.write_text(text)

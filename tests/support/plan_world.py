@@ -15,7 +15,13 @@ from decimal import Decimal
 from functools import partial
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
-from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
+from plimsoll_operator.api.status import (
+    CheckpointsStatus,
+    ConditionType,
+    ObservedStatus,
+    Status,
+    Truth,
+)
 from plimsoll_operator.rules.actions import (
     Action,
     Clear,
@@ -93,6 +99,8 @@ class World:
         default_factory=dict[int, ObservedStatus]
     )
     """Use of the ranks of each attempt, by its number."""
+    checkpoints: CheckpointsStatus | None = None
+    """Folder in which the ranks save."""
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
     """Attempts whose worker group was started, in order."""
@@ -129,6 +137,7 @@ class World:
             answer=found,
             attempts=tuple(self.attempts),
             tasks=tuple(self.tasks.values()),
+            checkpoints=self.checkpoints,
             observed=self.observed.get(len(self.attempts)),
         )
 

@@ -32,7 +32,7 @@ from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Pre
 from plimsoll_profiler.profiling.request import ProfileRequest
 
 ENTRYPOINT = "plimsoll_trainer.huggingface:pretrain"
-LIBRARIES = ("torch", "transformers")
+LIBRARIES = ("torch", "transformers", "peft")
 OWN_PACKAGES = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,6 +44,17 @@ class Training:
     sequence_length: int | None = None
     num_blocks: int | None = None
     precision: str | None = None
+    lora_rank: int | None = None
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Values by option, those that are not given as None."""
+        return {
+            "--sequence": self.sequence_length,
+            "--blocks": self.num_blocks,
+            "--precision": self.precision,
+            "--lora": self.lora_rank,
+        }
 
 
 def model_options(command: Command) -> Command:
@@ -52,6 +63,13 @@ def model_options(command: Command) -> Command:
         "--blocks",
         type=COUNT,
         help="Blocks of a model without a profile, if not as many as it has.",
+    )(command)
+    command = click.option(
+        "--lora",
+        type=COUNT,
+        metavar="RANK",
+        help="Train low-rank adapters of all linear layers, as in --lora 16, and "
+        "freeze the weights; for a model without a profile.",
     )(command)
     command = click.option(
         "--precision",
@@ -72,6 +90,7 @@ def training_of(options: dict[str, Any]) -> Training:
         sequence_length=options.pop("sequence"),
         num_blocks=options.pop("blocks"),
         precision=options.pop("precision"),
+        lora_rank=options.pop("lora"),
     )
 
 
@@ -85,11 +104,7 @@ def profile_of(
     """
     path = Path(model)
     if is_profile(path):
-        for option, value in (
-            ("--sequence", training.sequence_length),
-            ("--blocks", training.num_blocks),
-            ("--precision", training.precision),
-        ):
+        for option, value in training.options.items():
             if value is not None:
                 raise InvalidInputError(
                     f"{option}: {path} is a profile, which was made with one; leave it "
@@ -125,11 +140,13 @@ def is_profile(path: Path) -> bool:
 
 def request_of(model: str, training: Training) -> ProfileRequest:
     """Request for the profile of a model of `transformers`, by a trace."""
+    rank = training.lora_rank
     given = {
         "model": model,
         "sequence_length": training.sequence_length,
         "blocks": training.num_blocks,
         "precision": training.precision,
+        "lora": None if rank is None else {"rank": rank},
     }
     known = {name: value for name, value in given.items() if value is not None}
     return ProfileRequest(

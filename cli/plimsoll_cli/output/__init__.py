@@ -9,6 +9,8 @@ profiling       a bar while a profile is made
 memory_bars     a bar for each rank, up to its load line
 frontier_table  memory against speed, point by point
 frontier_plot   the same as a picture of letters
+grid_table      other counts and micro-batches, cell by cell
+grid_search     a line while these are searched
 plan_page       what `run` and `describe` print of a plan
 run_view        how a run goes on, line by line
 """

@@ -12,7 +12,7 @@ from plimsoll_cli.output.console import console, say
 from plimsoll_cli.output.memory_bars import memory_bars
 from plimsoll_cli.output.tables import print_table
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.rules.summary import step_fault
@@ -29,6 +29,27 @@ def plan_lines(record: RunRecord) -> Iterator[str]:
         yield planned.message
 
 
+def checkpoint_lines(record: RunRecord) -> Iterator[str]:
+    """Yield the folder of the checkpoints, where the ranks save."""
+    if saves := saves_text(record.status):
+        yield f"checkpoints in {saves}"
+
+
+def saves_text(status: Status) -> str:
+    """Claim and folder of the checkpoints; empty where nothing is saved."""
+    saves = status.checkpoints
+    if saves is None:
+        return ""
+    claim = f"claim {saves.claim_name}, folder " if saves.claim_name else ""
+    return claim + saves.folder
+
+
+def weight_lines(status: Status) -> Iterator[str]:
+    """Yield the folder of the trained weights, once they are written."""
+    if status.checkpoints is not None and status.checkpoints.weights is not None:
+        yield f"trained weights: {status.checkpoints.weights}"
+
+
 def outcome_lines(record: RunRecord) -> Iterator[str]:
     """Yield how a plan ended, or where it stands, in a few lines."""
     if record.losses:
@@ -40,6 +61,7 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
         yield f"worst error of the predicted peaks {float(f'{error:.2g}'):g} %"
         if record.plan is not None:
             yield from filter(None, [step_fault(record.plan, record.status.observed)])
+    yield from weight_lines(record.status)
     ended = record.status.condition(ConditionType.SUCCEEDED)
     if ended is not None and ended.reason == "PlanOnly":
         yield "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"

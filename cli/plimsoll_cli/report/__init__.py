@@ -7,6 +7,7 @@ schedule_chart   one step, pass by pass
 proof            why not fewer
 choices          what else could be had
 frontier         memory against speed
+grid             other counts and micro-batches, and which of them none beats
 run_charts       loss and step time
 facts            attempts, versions, digests
 charts           places along axes

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from plimsoll_cli.output.plan_page import saves_text
 from plimsoll_cli.output.scales import seconds_text, time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -114,12 +115,17 @@ def ended_text(attempt: StoredAttempt) -> str:
 
 def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str, str]]:
     """Yield what the numbers rest on: name and value."""
-    yield "TrainingPlan", f"{record.name}, uid {record.uid}"
+    if record.uid:
+        yield "TrainingPlan", f"{record.name}, uid {record.uid}"
     yield "Plimsoll", __version__
+    if saves := saves_text(record.status):
+        yield "Checkpoints", saves
     if record.status.start_time:
         yield "Started", time_text(record.status.start_time)
     if record.status.completion_time:
         yield "Ended", time_text(record.status.completion_time)
+    for part in record.unknown:
+        yield "Not known here", part
     if plan is None:
         return
     yield "Plan", f"{digest_of(plan)}, revision {plan.revision}"

@@ -14,6 +14,7 @@ from plimsoll_cli.report import schedule_chart as schedule
 from plimsoll_cli.report.choices import choices_view
 from plimsoll_cli.report.facts import attempt_rows, provenance, revision_rows
 from plimsoll_cli.report.frontier import frontier_view
+from plimsoll_cli.report.grid import grid_view
 from plimsoll_cli.report.headline import headline_view
 from plimsoll_cli.report.memory_chart import memory_view
 from plimsoll_cli.report.proof import proof_view
@@ -37,6 +38,7 @@ def report_html(record: RunRecord) -> str:
         if isinstance(answer, Solution)
         else None,
         "frontier": frontier_view(answer) if isinstance(answer, Solution) else None,
+        "grid": None if answer is None else grid_view(answer, problem),
         "charts": [
             chart
             for chart in (loss_chart(record), plan and step_chart(record, plan))

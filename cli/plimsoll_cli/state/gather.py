@@ -1,30 +1,86 @@
-"""Collects all that a state directory holds of one plan, for report and `describe`."""
+"""The state directory as a source of plans: all that it holds of each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plimsoll_cli.state.liveness import Liveness, liveness_of
-from plimsoll_cli.state.run_record import AttemptRevision, RunRecord
-from plimsoll_cli.state.state_dir import StateDir, open_existing
+from plimsoll_cli.state.run_record import (
+    AttemptRevision,
+    Gathered,
+    RunRecord,
+    record_from,
+)
+from plimsoll_cli.state.shown_plan import ShownPlan
+from plimsoll_cli.state.state_dir import StateDir, open_existing, open_state_dir
 from plimsoll_operator.backends.local.checkpoints import newest_step
 from plimsoll_operator.backends.local.rank_reports import StepResult
+from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.records.observation import Observation, of_plan
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
 
 
-async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
-    """A plan of a state directory, and its record."""
-    async with open_existing(root) as home:
-        liveness = liveness_of(home.folder, await home.plan(name))
-        plan = await home.plan(name)
-        return plan, await record_of(home, plan, liveness)
+@dataclass(frozen=True, slots=True)
+class HomeSource:
+    """Plans of a state directory."""
+
+    root: Path
+    """Its absolute path."""
+
+    @property
+    def nothing(self) -> str:
+        """Line for a list without a plan."""
+        return f"no plans in {self.root}; `plimsoll run plan.yaml` begins one"
+
+    @property
+    def spans_namespaces(self) -> bool:
+        """There are none."""
+        return False
+
+    async def plans(self) -> tuple[ShownPlan, ...]:
+        """All plans, the newest first; none if nothing was ever run."""
+        if StateFolder(self.root).is_new:
+            return ()
+        async with open_state_dir(self.root) as home:
+            before = await home.store.plans.all()
+            found = {plan.uid: liveness_of(home.folder, plan) for plan in before}
+            plans = await home.store.plans.all()  # begun meanwhile, it is watched
+            return tuple(
+                shown_plan(plan, found.get(plan.uid, Liveness.WATCHED))
+                for plan in plans
+            )
+
+    async def find(self, name: str) -> tuple[ShownPlan, RunRecord]:
+        """A plan and its record."""
+        async with open_existing(self.root) as home:
+            liveness = liveness_of(home.folder, await home.plan(name))
+            plan = await home.plan(name)
+            record = await record_of(home, plan, liveness)
+            return shown_plan(plan, liveness), record
+
+
+def shown_plan(plan: StoredPlan, liveness: Liveness) -> ShownPlan:
+    """A plan of a state directory."""
+    return ShownPlan(
+        name=plan.name,
+        uid=plan.uid,
+        generation=plan.generation,
+        spec=plan.spec,
+        status=plan.status,
+        liveness=liveness,
+        is_suspended=plan.is_suspended,
+        created_s=plan.created_s,
+        code=f"code in {plan.folder}: {plan.spec.workload.entrypoint}",
+    )
 
 
 async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> RunRecord:
@@ -38,35 +94,24 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
         reports = backend.observer.reports(plan, attempt, backend.processes)
         losses = gone_on(losses, reports.steps)
         stored = await home.store.observations.of(plan.uid, attempt.number)
-        reported = stored or reports.observations
-        observed[attempt.number] = tuple(one for one in reported if one.peaks)
+        observed[attempt.number] = stored or reports.observations
         revisions += [
             AttemptRevision(attempt=attempt.number, recorded=one)
             for one in await home.store.revisions.of(plan.uid, attempt.number)
         ]
     by = attempts[-1].problem_digest if attempts else ""
     asked, answer = await latest_answer(home.store, plan, by)
-    record = RunRecord(
-        name=plan.name,
-        uid=plan.uid,
-        status=plan.status,
-        liveness=liveness,
-        problem=None if asked is None else asked.problem,
-        answer=None if answer is None else answer.answer,
-        is_planned_anew=answer is not None and asked is not None and asked.digest != by,
+    found = Gathered(
         attempts=attempts,
-        revisions=tuple(revisions),
-        observations=(),
-        losses=tuple(sorted(losses.items())),
+        observed=observed,
+        revisions=revisions,
+        problem=None if asked is None else asked.problem,
+        problem_digest="" if asked is None else asked.digest,
+        answer=None if answer is None else answer.answer,
+        losses=losses,
         saved_step=newest_step(backend.checkpoints),
-        suspends=plan.spec.suspend,
     )
-    if (shown := record.plan) is None:
-        return record
-    # Reports by another plan than the shown one have measured nothing about it.
-    found = [tuple(of_plan(shown, observed[one.number])) for one in attempts]
-    latest = next(filter(None, reversed(found)), ())
-    return replace(record, observations=latest)
+    return record_from(shown_plan(plan, liveness), found)
 
 
 def gone_on(before: dict[int, float], steps: Sequence[StepResult]) -> dict[int, float]:
@@ -95,3 +140,13 @@ async def latest_answer(
         if asked.digest == digest:
             return asked, None
     return (questions[0] if questions else None), None
+
+
+async def keep_answer(
+    store: Store, problem: Problem, answer: Solution | Infeasible
+) -> None:
+    """Put more of an answer in the place of the answer that is kept."""
+    digest = digest_of(problem)
+    kept = await store.answers.find(digest)
+    if kept is not None:
+        await store.answers.save(digest, replace(kept, answer=answer))

@@ -1,8 +1,8 @@
-"""Liveness of a plan, and its state in a word: whether it runs, and who watches it.
+"""Liveness of a plan of this machine: whether it runs, and who watches it.
 
-In: a state directory and a plan. Out: a `Liveness`; text, or plain data. Called by
-`get`, `describe` and `gather`. The kernel is asked, because a command that was killed
-wrote nothing: a status stays `Running` for ever if nobody continues it.
+In: a state directory and a plan. Out: a `Liveness`. Called by `gather`. The kernel is
+asked, because a command that was killed wrote nothing: a status stays `Running` for
+ever if nobody continues it.
 
     a command holds the plan's lock     watched
     its task processes live             unwatched: they train on
@@ -14,14 +14,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.task import END
-
-FOR_PEOPLE = ("Suspended", "InvalidSpec")
-"""States in which a plan is left, and a person is asked for."""
 
 
 class Liveness(StrEnum):
@@ -53,45 +49,3 @@ def liveness_of(home: StateFolder, plan: StoredPlan) -> Liveness:
     if any(folder.tasks.glob(f"train-*/{END}")):
         return Liveness.ENDED
     return Liveness.GONE
-
-
-def plan_json(plan: StoredPlan, liveness: Liveness) -> dict[str, object]:
-    """A plan as Kubernetes would write it, with its state here."""
-    return {
-        "metadata": {
-            "name": plan.name,
-            "uid": plan.uid,
-            "generation": plan.generation,
-        },
-        "spec": plan.spec.to_json(),
-        "status": plan.status.to_json(),
-        "home": {
-            "state": state_text(plan, liveness),
-            "isRun": liveness is Liveness.WATCHED,
-        },
-    }
-
-
-def state_text(plan: StoredPlan, liveness: Liveness) -> str:
-    """State of a plan: the step it is at, and whether it goes on."""
-    if plan.status.is_over:
-        return state_of(plan.status)
-    state = "Suspended" if plan.is_suspended else state_of(plan.status)
-    if liveness is Liveness.WATCHED:
-        return state
-    if liveness is not Liveness.GONE:
-        what = "Ended" if liveness is Liveness.ENDED else state
-        return f"{what}, unwatched"
-    return state if state in FOR_PEOPLE else "Interrupted"
-
-
-def state_of(status: Status) -> str:
-    """The reason of the first step that is not True, or of the last one."""
-    ended = status.condition(ConditionType.SUCCEEDED)
-    if ended is None:
-        return "New"
-    if ended.status is not Truth.UNKNOWN:
-        return ended.reason
-    open_ones = [c for c in status.conditions if c.status is not Truth.TRUE]
-    reached = [c for c in open_ones if c.reason != "Waiting"]
-    return (reached or open_ones)[0].reason

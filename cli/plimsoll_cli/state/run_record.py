@@ -1,18 +1,22 @@
 """Everything that a report shows, as plain data, wherever the plan ran.
 
-In: what a state directory has of one TrainingPlan. Out: nothing; `page` reads it.
+In: what a state directory or a cluster has of one TrainingPlan. Out: a `RunRecord`,
+which pages read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from plimsoll_cli.state.liveness import Liveness
-from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_cli.state.shown_plan import ShownPlan
+from plimsoll_operator.api.reasons import DRY_RUN
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.rules.observed_state import Ending, RecordedRevision
 from plimsoll_operator.rules.revising import followed_plan
 from plimsoll_operator.store.attempts import StoredAttempt
-from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.observation import Observation, of_plan
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -53,6 +57,8 @@ class RunRecord:
     """Of the newest checkpoint."""
     suspends: bool
     """The spec asks for it to stop."""
+    unknown: tuple[str, ...] = ()
+    """Parts that the place has nothing of, each with the reason."""
 
     @property
     def is_left(self) -> bool:
@@ -100,3 +106,85 @@ class RunRecord:
             mine = (r.recorded for r in self.revisions if r.attempt == latest.number)
             return followed_plan(latest.plan, tuple(mine))
         return self.answer.plan if isinstance(self.answer, Solution) else None
+
+
+def planned_record(
+    name: str, problem: Problem, answer: Solution | Infeasible
+) -> RunRecord:
+    """Record of a question that was answered without a TrainingPlan.
+
+    It stands where a dry run does at its end, and has no uid.
+    """
+    fits = isinstance(answer, Solution)
+    ended = Condition(
+        type=ConditionType.SUCCEEDED,
+        status=Truth.TRUE if fits else Truth.FALSE,
+        reason=DRY_RUN if fits else "Infeasible",
+    )
+    return RunRecord(
+        name=name,
+        uid="",
+        status=Status(conditions=(ended,)),
+        liveness=Liveness.GONE,
+        problem=problem,
+        answer=answer,
+        is_planned_anew=False,
+        attempts=(),
+        observations=(),
+        losses=(),
+        saved_step=None,
+        suspends=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """Everything that a place has of a plan, before it is put together."""
+
+    attempts: Sequence[StoredAttempt] = ()
+    """The oldest first."""
+    observed: Mapping[int, Sequence[Observation]] = field(
+        default_factory=dict[int, Sequence[Observation]]
+    )
+    """Reports of ranks by attempt."""
+    revisions: Sequence[AttemptRevision] = ()
+    problem: Problem | None = None
+    problem_digest: str = ""
+    """Of that problem; empty where there is none."""
+    answer: Solution | Infeasible | None = None
+    losses: Mapping[int, float] = field(default_factory=dict[int, float])
+    """By step."""
+    saved_step: int | None = None
+    unknown: Sequence[str] = ()
+
+
+def record_from(plan: ShownPlan, found: Gathered) -> RunRecord:
+    """The record of a plan."""
+    attempts = tuple(found.attempts)
+    planned_by = attempts[-1].problem_digest if attempts else ""
+    has_answer = found.answer is not None and found.problem is not None
+    record = RunRecord(
+        name=plan.name,
+        uid=plan.uid,
+        status=plan.status,
+        liveness=plan.liveness,
+        problem=found.problem,
+        answer=found.answer,
+        is_planned_anew=has_answer and found.problem_digest != planned_by,
+        attempts=attempts,
+        revisions=tuple(found.revisions),
+        observations=(),
+        losses=tuple(sorted(found.losses.items())),
+        saved_step=found.saved_step,
+        suspends=plan.spec is not None and plan.spec.suspend,
+        unknown=tuple(found.unknown),
+    )
+    if (shown := record.plan) is None:
+        return record
+    # Reports by another plan than the shown one have measured nothing about it.
+    peaks = {
+        number: [one for one in reports if one.peaks]
+        for number, reports in found.observed.items()
+    }
+    mine = [tuple(of_plan(shown, peaks.get(one.number, []))) for one in attempts]
+    return replace(record, observations=next(filter(None, reversed(mine)), ()))

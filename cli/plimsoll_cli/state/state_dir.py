@@ -12,26 +12,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-import click
-import platformdirs
-
 from plimsoll_cli.errors import NoSuchPlanError
 from plimsoll_cli.options.machines import gpu_products
-from plimsoll_cli.options.types import FolderPath
 from plimsoll_operator.backends.local.backend import LocalBackend
 from plimsoll_operator.backends.local.observe import LocalObserver
 from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import Store, open_store
-
-home_option = click.option(
-    "--home",
-    type=FolderPath(path_type=Path),
-    envvar="PLIMSOLL_HOME",
-    default=Path(platformdirs.user_state_path("plimsoll")),
-    help="Where plans, profiles and checkpoints are kept.  [env: PLIMSOLL_HOME]",
-)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.files import parse_json
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import format_bytes, print_table, table_of
-from plimsoll_cli.state.state_dir import home_option, open_existing, open_state_dir
+from plimsoll_cli.state.state_dir import open_existing, open_state_dir
 from plimsoll_operator.store.learning import learn_measured
 from plimsoll_planner.overhead.observed import FEWEST_RANKS
 from plimsoll_planner.records.device_overhead import DeviceOverhead

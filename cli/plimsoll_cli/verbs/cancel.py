@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.output.console import say
 from plimsoll_cli.output.run_view import RunView
-from plimsoll_cli.state.state_dir import StateDir, home_option, open_existing
+from plimsoll_cli.state.state_dir import StateDir, open_existing
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.local.loop import Loop
 from plimsoll_operator.errors import AlreadyRunningError

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.errors import PlanUnderWayError
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.output.console import say
-from plimsoll_cli.state.state_dir import home_option, open_existing
+from plimsoll_cli.state.state_dir import open_existing
 
 
 @click.command()

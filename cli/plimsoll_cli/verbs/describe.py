@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import click
 from rich.table import Table
 
 from plimsoll_cli.output.console import Output, output_option, print_json, say
-from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
+from plimsoll_cli.output.plan_page import (
+    checkpoint_lines,
+    outcome_lines,
+    plan_lines,
+    show_answer,
+)
 from plimsoll_cli.output.tables import new_table, print_table
-from plimsoll_cli.state.gather import find_record
-from plimsoll_cli.state.liveness import plan_json, state_text
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import home_option
+from plimsoll_cli.state.shown_plan import ShownPlan, plan_json, state_text
+from plimsoll_cli.state.source import Place, place_options
 from plimsoll_operator.rules.summary import revision_status, revision_text
-from plimsoll_operator.store.plans import StoredPlan
 
 CONDITION_HEADINGS = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
 ATTEMPT_HEADINGS = ("ATTEMPT", "DEVICES", "ENDED", "WHY")
@@ -26,22 +28,22 @@ REVISION_HEADINGS = ("ATTEMPT", "REVISED WHILE IT RAN")
 
 @click.command()
 @click.argument("name")
-@home_option
+@place_options
 @output_option
-def describe(name: str, home: Path, output: str) -> None:
+def describe(name: str, place: Place, output: str) -> None:
     """Show everything about the plan NAME."""
-    plan, record = asyncio.run(find_record(home.absolute(), name))
+    plan, record = asyncio.run(place.source().find(name))
     if output == Output.JSON:
-        print_json(plan_json(plan, record.liveness))
+        print_json(plan_json(plan))
     else:
         show(plan, record)
 
 
-def show(plan: StoredPlan, record: RunRecord) -> None:
+def show(plan: ShownPlan, record: RunRecord) -> None:
     """Print a page for people."""
-    state = state_text(plan, record.liveness)
+    state = state_text(plan)
     say(f"{plan.name}: {state}  (uid {plan.uid}, generation {plan.generation})")
-    say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
+    say(plan.code, *checkpoint_lines(record), "")
     conditions = [
         (one.type, one.status, one.reason, one.last_transition_time, one.message)
         for one in record.status.conditions
@@ -63,6 +65,7 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
             for one in record.revisions
         ]
         print_table(text_table(REVISION_HEADINGS, rows), less_important=())
+    say(*(f"not known here: {part}" for part in record.unknown))
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

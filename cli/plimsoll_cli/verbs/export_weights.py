@@ -53,7 +53,7 @@ def export_weights(
         *("--checkpoint", str(chosen), "--to", str(target.absolute())),
     )
     with at_work(f"writing {target}"):
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - our own module
             words, cwd=plan.folder or None, capture_output=True, text=True, check=False
         )
     if done.returncode:

@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.errors import NothingMatchesError
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.options.types import COUNT, WholeNumber
-from plimsoll_cli.state.state_dir import home_option, open_existing
+from plimsoll_cli.state.state_dir import open_existing
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.records.task import END

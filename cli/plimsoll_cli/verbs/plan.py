@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ from rich.console import Console
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.emitted import EMIT, check_emitted
 from plimsoll_cli.options.emitted import emit as write_manifest
-from plimsoll_cli.options.files import require_places, write
+from plimsoll_cli.options.files import require_places, write, write_text
+from plimsoll_cli.options.grid import grid_limit_s, grid_options
 from plimsoll_cli.options.model import model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
@@ -38,6 +39,14 @@ from plimsoll_cli.output.frontier_table import (
     curve_lines,
     curve_of,
     curve_table,
+)
+from plimsoll_cli.output.grid_search import with_grid
+from plimsoll_cli.output.grid_table import (
+    grid_lines,
+    kind_less_important,
+    kind_table,
+    kind_title,
+    kinds_of,
 )
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import print_table
@@ -86,6 +95,12 @@ MOST_SPEEDS = 100
     "search again where they hold something else.",
 )
 @click.option(
+    "--report",
+    type=PATH,
+    help="Write a page about the answer here: memory, schedule, proof, alternatives.",
+)
+@grid_options("with --report")
+@click.option(
     "--frontier",
     is_flag=True,
     help="Search on: how much less memory as many GPUs need at lower speeds.",
@@ -103,8 +118,7 @@ def plan(
     solution: Path | None,
     emit: Path | None,
     replay: str | None,
-    frontier: bool,
-    frontier_points: int | None,
+    report: Path | None,
     output: str,
     **options: Any,
 ) -> None:
@@ -117,10 +131,10 @@ def plan(
     training, listed = training_of(options), options["offers"]
     check_emitted(emit, model, options)
     require_places(
-        {"--out": out, "--solution": solution, EMIT: emit},
+        {"--out": out, "--solution": solution, "--report": report, EMIT: emit},
         inputs=(Path(model), *filter(None, (listed,)), *options["overhead"]),
     )
-    check_frontier(is_asked=frontier, num_speeds=frontier_points, replay=replay)
+    more = more_of(options, has_page=report is not None, has_replay=replay is not None)
     problem = read_problem(profile_of(model, training, with_progress), options)
     if emit is not None:
         write_manifest(emit, model, training, problem, listed)
@@ -130,10 +144,10 @@ def plan(
             answer = answer_to(problem)
     else:
         found = replayed_answer(problem, replay)
-        answer = found.answer
-    if frontier and isinstance(answer, Solution):
-        with at_work("searching at other speeds"):
-            answer = with_frontier(problem, answer, frontier_points or NUM_SPEEDS)
+        problem, answer = found.problem, found.answer
+    answer = with_more(problem, answer, more)
+    if report is not None:
+        write_text(report, page_of(Path(model).stem, problem, answer))
     if out is not None and isinstance(answer, Solution):
         write(out, answer.plan)
     if solution is not None:
@@ -143,15 +157,53 @@ def plan(
     else:
         show(problem, answer)
         say(*replay_lines(found) if found else ())
-        if frontier and isinstance(answer, Solution):
-            show_frontier(answer)
+        show_more(problem, answer, more)
+        say(*([f"report: {report}"] if report is not None else []))
     if isinstance(answer, Infeasible):
         click.get_current_context().exit(ExitCode.NO_PLAN)
 
 
-def check_frontier(
-    *, is_asked: bool, num_speeds: int | None, replay: str | None
-) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class More:
+    """What is searched besides the answer."""
+
+    num_speeds: int | None
+    """Of memory against speed; None: not asked for."""
+    grid_s: float | None
+    """Seconds for a grid; None: not asked for."""
+
+
+def more_of(options: dict[str, Any], *, has_page: bool, has_replay: bool) -> More:
+    """The options of what is searched besides, taken out of what click has parsed.
+
+    Raises:
+        UsageError: says which of them to leave away.
+    """
+    frontier, num_speeds = options.pop("frontier"), options.pop("frontier_points")
+    check_frontier(is_asked=frontier, num_speeds=num_speeds, has_replay=has_replay)
+    return More(
+        num_speeds=(num_speeds or NUM_SPEEDS) if frontier else None,
+        grid_s=grid_limit_s(
+            is_asked=options.pop("grid"),
+            seconds=options.pop("grid_seconds"),
+            is_usual=has_page,
+        ),
+    )
+
+
+def with_more(
+    problem: Problem, answer: Solution | Infeasible, more: More
+) -> Solution | Infeasible:
+    """The answer with what else was asked for."""
+    if more.num_speeds is not None and isinstance(answer, Solution):
+        with at_work("searching at other speeds"):
+            answer = with_frontier(problem, answer, more.num_speeds)
+    if more.grid_s is not None:
+        answer = with_grid(problem, answer, more.grid_s)
+    return answer
+
+
+def check_frontier(*, is_asked: bool, num_speeds: int | None, has_replay: bool) -> None:
     """Refuse options that do not go together.
 
     Raises:
@@ -159,7 +211,7 @@ def check_frontier(
     """
     if num_speeds is not None and not is_asked:
         raise click.UsageError("--frontier-points: needs --frontier beside it")
-    if is_asked and replay is not None:
+    if is_asked and has_replay:
         raise click.UsageError(
             "--frontier is of predicted peaks, and --replay corrects those of one "
             "plan; leave one of them away"
@@ -178,6 +230,14 @@ def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Soluti
     from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
 
     return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
+
+
+def page_of(name: str, problem: Problem, answer: Solution | Infeasible) -> str:
+    """Page about an answer; imported here, for other plans need no templates."""
+    from plimsoll_cli.report.page import report_html  # noqa: PLC0415 - see above
+    from plimsoll_cli.state.run_record import planned_record  # noqa: PLC0415
+
+    return report_html(planned_record(name, problem, answer))
 
 
 def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
@@ -238,6 +298,13 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
         )
 
 
+def show_more(problem: Problem, answer: Solution | Infeasible, more: More) -> None:
+    """Print what was searched besides the answer."""
+    if more.num_speeds is not None and isinstance(answer, Solution):
+        show_frontier(answer)
+    show_grid(problem, answer)
+
+
 def show_frontier(answer: Solution) -> None:
     """Print memory against speed: a picture, a table, sentences."""
     say("", "memory against speed:")
@@ -252,3 +319,14 @@ def show_frontier(answer: Solution) -> None:
         say(legend(curve), "")
     print_table(curve_table(curve), less_important=LESS_IMPORTANT)
     say("", *curve_lines(curve))
+
+
+def show_grid(problem: Problem, answer: Solution | Infeasible) -> None:
+    """Print other counts and micro-batches, a table for each kind of device."""
+    if answer.grid is None:
+        return
+    say("", "other counts and micro-batches:")
+    for kind in kinds_of(answer, problem):
+        say("", kind_title(kind))
+        print_table(kind_table(kind), less_important=kind_less_important(kind))
+    say("", *grid_lines(answer.grid))

@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.options.files import require_places, write_text
+from plimsoll_cli.options.grid import grid_limit_s, grid_options
 from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.console import at_work, say
+from plimsoll_cli.output.grid_search import with_grid
 from plimsoll_cli.report.page import report_html
-from plimsoll_cli.state.gather import find_record
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import home_option
+from plimsoll_cli.state.source import Place, place_options
 from plimsoll_planner.records.solution import Solution
 
 
@@ -26,25 +27,31 @@ from plimsoll_planner.records.solution import Solution
     is_flag=True,
     help="Search at other speeds as well, and draw memory against speed.",
 )
-@home_option
+@grid_options("if it was searched before")
+@place_options
 def report(
     name: str,
     html: Path | None,
     frontier: bool,
-    home: Path,
+    grid: bool | None,
+    grid_seconds: float | None,
+    place: Place,
 ) -> None:
     """Write all that is known of the plan NAME as a page.
 
     With its memory, schedule, proof and training, in one file of HTML.
     """
-    place = html or Path(f"{name}.html")
-    require_places({"--html": place})
-    _, record = asyncio.run(find_record(home.absolute(), name))
+    page = html or Path(f"{name}.html")
+    limit_s = grid_limit_s(is_asked=grid, seconds=grid_seconds, is_usual=False)
+    require_places({"--html": page})
+    _, record = asyncio.run(place.source().find(name))
+    if grid is not None:
+        record = with_grid_or_none(record, limit_s)
     if frontier:
         with at_work("searching at other speeds"):
             record = with_frontier(record)
-    write_text(place, report_html(record))
-    say(f"written to {place}")
+    write_text(page, report_html(record))
+    say(f"written to {page}")
 
 
 def with_frontier(record: RunRecord) -> RunRecord:
@@ -59,3 +66,14 @@ def with_frontier(record: RunRecord) -> RunRecord:
         return record
     frontier = frontier_of(problem, answer.plan)
     return replace(record, answer=replace(answer, frontier=frontier))
+
+
+def with_grid_or_none(record: RunRecord, limit_s: float | None) -> RunRecord:
+    """The record with a grid that is searched now, or with none."""
+    problem, answer = record.problem, record.answer
+    if problem is None or answer is None:
+        say("there is no answer yet: other counts and micro-batches are left out")
+        return record
+    if limit_s is None:
+        return replace(record, answer=replace(answer, grid=None))
+    return replace(record, answer=with_grid(problem, answer, limit_s))

@@ -16,19 +16,22 @@ import click
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write_text
+from plimsoll_cli.options.grid import grid_limit_s, grid_options
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.options.machines import DEVICES, Machines, offers_of
 from plimsoll_cli.options.manifest import read_manifest
 from plimsoll_cli.options.types import COUNT, PATH, ByteQuantity
 from plimsoll_cli.output.answer_tables import mesh_text
 from plimsoll_cli.output.console import Output, output_option, print_json, say
+from plimsoll_cli.output.grid_search import with_grid
 from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.output.run_view import BAD, DONE, RunView
 from plimsoll_cli.report.page import report_html
-from plimsoll_cli.state.gather import record_of
+from plimsoll_cli.state.gather import keep_answer, record_of
 from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.resolve import resolve_plan
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import StateDir, home_option, open_state_dir
+from plimsoll_cli.state.state_dir import StateDir, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType
@@ -99,6 +102,7 @@ Ctrl-C or SIGTERM.
     type=PATH,
     help="Where the report goes.  [default: in the state directory]",
 )
+@grid_options("where launch.policy is PlanOnly")
 @click.option("--anew", is_flag=True, help="Begin again, whatever is under way.")
 @home_option
 @output_option
@@ -111,7 +115,7 @@ def run(
     anew: bool,
     home: Path,
     output: str,
-    **machines: Any,
+    **others: Any,
 ) -> None:
     """Profile, plan, prove and train as MANIFEST asks.
 
@@ -126,6 +130,11 @@ def run(
     is spec.suspend and spec.runPolicy alone, or begin with --anew.
     """
     asked = read_manifest(manifest)
+    grid_s = grid_limit_s(
+        is_asked=others.pop("grid"),
+        seconds=others.pop("grid_seconds"),
+        is_usual=asked.spec.launch.policy is LaunchPolicy.PLAN_ONLY,
+    )
     if rehearse:
         launch = replace(asked.spec.launch, rehearse=Rehearse.ALWAYS)
         asked = replace(asked, spec=replace(asked.spec, launch=launch))
@@ -134,7 +143,7 @@ def run(
         raise InvalidFieldError("--prove", prove_it, rule)
     require_module(asked.spec.workload.entrypoint)
     require_places({"--report": report}, inputs=(manifest,))
-    typed = Machines(**machines)
+    typed = Machines(**others)
     offers = offers_of(asked, typed)
     if real_device_memory and offers[0].device_kind is not DeviceKind.EMULATED:
         rule = "for emulated devices alone: --device cpu"
@@ -149,6 +158,7 @@ def run(
         report=report,
         proves=prove_it,
         anew=anew,
+        grid_s=grid_s,
     )
     code = asyncio.run(run_here(home.absolute(), asked, options, view))
     if output == Output.JSON:
@@ -168,6 +178,8 @@ class RunOptions:
     report: Path | None
     proves: bool
     anew: bool
+    grid_s: float | None
+    """Seconds for a grid of other counts and micro-batches; None: there is none."""
 
 
 async def run_here(
@@ -205,6 +217,8 @@ async def run_plan(
         if outcome is Outcome.REFUSED:
             raise InvalidInputError(view.complaint)
         record = await record_of(home, loop.plan, Liveness.GONE)
+        if options.grid_s is not None:
+            record = await with_kept_grid(home, record, options.grid_s)
         place = options.report or backend.folder.root / "report.html"
         write_text(place, report_html(record))
     view.outcome = outcome_json(record)
@@ -216,6 +230,18 @@ async def run_plan(
     if outcome is Outcome.OVER and code is not ExitCode.INTERRUPTED:
         await home.store.plans.set_told(loop.plan.uid)
     return code
+
+
+async def with_kept_grid(
+    home: StateDir, record: RunRecord, limit_s: float
+) -> RunRecord:
+    """The record with a grid, which is kept, so that it is not searched again."""
+    problem, answer = record.problem, record.answer
+    if problem is None or answer is None or answer.grid is not None:
+        return record
+    answer = await asyncio.to_thread(with_grid, problem, answer, limit_s)
+    await keep_answer(home.store, problem, answer)
+    return replace(record, answer=answer)
 
 
 def outcome_json(record: RunRecord) -> dict[str, object]:

@@ -105,6 +105,18 @@ COLUMNS: Final = (
         "Price of the nodes for an hour.",
         is_wide=True,
     ),
+    Column(
+        "Claim",
+        ".status.checkpoints.claimName",
+        "Claim of the checkpoints.",
+        is_wide=True,
+    ),
+    Column(
+        "Checkpoints",
+        ".status.checkpoints.folder",
+        "Folder of the checkpoints, below the root of the claim.",
+        is_wide=True,
+    ),
     Column("Status", ENDING, "How it ended, or what it does or waits for."),
     Column("Age", ".metadata.creationTimestamp", "Since it was made.", "date"),
 )

@@ -36,6 +36,7 @@ Time = Annotated[
     ),
 ]
 Words = Annotated[str, Text(longest=1024)]
+Folder = Annotated[str, Text(longest=4096)]
 Reason = Annotated[
     str,
     Text(
@@ -237,6 +238,20 @@ class RevisionStatus(ApiRecord):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointsStatus(ApiRecord):
+    """The checkpoints of the plan."""
+
+    claim_name: Label = ""
+    """The claim that holds the folder; empty on one machine."""
+    folder: Folder
+    """The folder of the checkpoints: below the root of the claim, as
+    `checkpoint.resumeFrom` of another plan names it; on one machine its whole path."""
+    weights: Folder | None = None
+    """The folder of the trained weights in the model's own format, named likewise;
+    unset until they are written, and without `checkpoint.exportWeights`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failures(ApiRecord):
     """How often attempts have failed, by limit.
 
@@ -270,6 +285,8 @@ class Status(ApiRecord):
     """Other plans that fit: fewer GPUs, less memory, more speed or less cost."""
     workload_ref: WorkloadRef | None = None
     observed: ObservedStatus | None = None
+    checkpoints: CheckpointsStatus | None = None
+    """The folder in which the ranks save; unset where nothing is saved."""
     revisions: Annotated[tuple[RevisionStatus, ...], Entries(most=MOST_REVISIONS)] = ()
     """The latest revisions of the plan in this attempt, the oldest first."""
     attempt: Index = 0

@@ -241,5 +241,5 @@ class Executor:
             rank=None if full is None else full.rank,
             phase=None if full is None else full.phase,
         )
-        await self.records.end(ended, observed)
+        await self.records.end(ended, observed, revisions)
         self.revisions.cache.forget(uid)

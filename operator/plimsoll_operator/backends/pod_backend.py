@@ -78,15 +78,16 @@ class PodBackend:
 
     def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a task runs: the folders of a pod."""
-        root, wanted, owner = Path(CHECKPOINTS), self.spec.checkpoint, self.plan.owner
+        root, saves, owner = Path(CHECKPOINTS), self.plan.checkpoints, self.plan.owner
+        resumed = self.spec.checkpoint.resume_from
         meeting: tuple[str, ...] = ()
         if kind is TaskKind.TRAIN:
             meeting = ("--meet-at", self.launch.meeting_point(owner, int(subject)))
         return Where(
             folder=Path(f"{ROOT}/work"),
             meeting=meeting,
-            checkpoints=root / wanted.path / owner.uid if wanted.claim_name else None,
-            resume_from=root / wanted.resume_from if wanted.resume_from else None,
+            checkpoints=None if saves is None else root / saves.folder,
+            resume_from=root / resumed if resumed else None,
         )
 
     async def start(self, request: TaskRequest) -> None:

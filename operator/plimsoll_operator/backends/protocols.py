@@ -16,7 +16,12 @@ from typing import Protocol
 
 from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    ObservedTask,
+    RecordedRevision,
+    TaskKind,
+)
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
@@ -93,5 +98,10 @@ class AttemptRecords(Protocol):
     async def begin(self, action: RecordPlan, now_s: float) -> None:
         """Write down by which plan an attempt trains."""
 
-    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
+    async def end(
+        self,
+        ended: Attempt,
+        observed: Sequence[Observation],
+        revisions: Sequence[RecordedRevision],
+    ) -> None:
         """Write down what became of an attempt."""

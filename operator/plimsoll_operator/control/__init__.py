@@ -7,6 +7,7 @@ Read docs/decisions/0015-cluster.md first.
     watching        what kopf's watches bring
     observe         the state of one plan: objects, pods, store
     reporting       metrics, Events and log lines of a pass
+    publishing      question, answer and reports, kept for pages
     reconcile       one pass over one plan
     loop            many passes, and what no watch brings
     initial_sync    all plans from three lists, when an operator begins

@@ -24,9 +24,11 @@ from plimsoll_operator.backends.pods import BACKENDS
 from plimsoll_operator.backends.workloads import WorkloadObserver
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.kube.api import CONFIG_MAPS, Api
-from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
+from plimsoll_operator.names import PLAN_LABEL, TASK_LABEL
 from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.objects.manifests import PLAN_OF_RECORD, RESULT
 from plimsoll_operator.objects.name_conflicts import NameConflicts
+from plimsoll_operator.objects.page_maps import PAGES, PublishedMap, published_in
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.rules.decide import is_closed, was_dry
@@ -42,6 +44,9 @@ from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.observation import Observation, of_plan
 from plimsoll_planner.records.plan import HybridPlan
 
+MAPS = (PLAN_OF_RECORD, RESULT, *PAGES)
+"""ConfigMaps that are looked at, by what they are for."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterState(PlanningState):
@@ -49,6 +54,8 @@ class ClusterState(PlanningState):
 
     ranks: tuple[RankPeak, ...] = ()
     """Device memory of each rank of the latest attempt."""
+    published: tuple[PublishedMap, ...] = ()
+    """ConfigMaps that are there for pages."""
 
 
 class PlanObserver:
@@ -88,10 +95,11 @@ class PlanObserver:
         maps = await self._api.list(
             CONFIG_MAPS,
             owner.namespace,
-            labels=f"{labels},{ATTEMPT_LABEL}",
+            labels=f"{labels},{TASK_LABEL} in ({','.join(MAPS)})",
             metadata_only=True,
         )
         attempts = attempts_in(owner.own(maps))
+        published = published_in(owner.own(maps))
         workloads = [
             Workload(backend, one)
             for backend in BACKENDS.values()
@@ -104,7 +112,12 @@ class PlanObserver:
         conflict = await self.name_conflicts.of(plan)
         if conflict is not None and conflict.task is not None:
             tasks = (*tasks, conflict.task)
-        state = ClusterState(attempts=attempts, tasks=tasks)
+        state = ClusterState(
+            attempts=attempts,
+            tasks=tasks,
+            checkpoints=plan.checkpoints,
+            published=published,
+        )
         if conflict is not None and conflict.task is None and not is_open:
             return replace(state, complaint=conflict.text)
         try:

@@ -17,6 +17,7 @@ from plimsoll_operator.backends.pod_backend import PodBackend
 from plimsoll_operator.backends.pods import backend_for
 from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.control.observe import ClusterState, PlanObserver
+from plimsoll_operator.control.publishing import Publisher
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError
@@ -99,6 +100,9 @@ class Reconciler:
         state = await observer.observe(plan, now_s)
         self.reporter.observed(plan, state.ranks)
         decision = decision_on(plan, state, now_s)
+        if self.may_decide():
+            publisher = Publisher(self.api, observer.store)
+            await publisher.publish(plan.owner, state, decision.status, now_s)
         if decision.status != plan.status:
             await self.say(key, plan, decision.status)
         for action in decision.actions:

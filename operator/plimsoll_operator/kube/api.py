@@ -333,15 +333,16 @@ def warnings_in(headers: Sequence[str]) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def open_api(kubeconfig: str = "") -> AsyncGenerator[Api]:
+async def open_api(kubeconfig: str = "", context: str = "") -> AsyncGenerator[Api]:
     """Open the API server: that of a file, or the one whose pod we are.
+
+    `context` is one of the file's; empty: its current one.
 
     Raises:
         ClusterError: there is neither.
     """
     configuration = client.Configuration()
-    await log_in(configuration, kubeconfig)
+    again = partial(log_in, configuration, kubeconfig, context)
+    await again()
     async with client.ApiClient(configuration) as made:
-        yield Api(
-            dynamic.DynamicClient(made), partial(log_in, configuration, kubeconfig)
-        )
+        yield Api(dynamic.DynamicClient(made), again)

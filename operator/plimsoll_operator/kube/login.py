@@ -23,10 +23,11 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN: Final = "BearerToken"  # noqa: S105 - where the client keeps it, and no token
 
 
-async def log_in(configuration: Any, kubeconfig: str) -> None:
+async def log_in(configuration: Any, kubeconfig: str, context: str = "") -> None:
     """Look up who we are, in a file or as our pod, for the official client.
 
-    Without a `kubeconfig` we are a pod, or kubectl's own file says it.
+    Without a `kubeconfig` we are a pod, or kubectl's own file says it; without a
+    `context` its current one.
 
     Raises:
         ClusterError: it cannot be read.
@@ -36,7 +37,9 @@ async def log_in(configuration: Any, kubeconfig: str) -> None:
             config.load_incluster_config(configuration)
         else:
             await config.load_kube_config(
-                kubeconfig or None, client_configuration=configuration
+                kubeconfig or None,
+                context=context or None,
+                client_configuration=configuration,
             )
     except Exception as error:  # noqa: BLE001 - the client raises whatever it meets
         raise ClusterError(

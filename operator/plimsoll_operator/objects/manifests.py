@@ -11,6 +11,8 @@ it made; all are owned by the plan and go with it. `backends` make the Jobs amon
     <plan>-ranks              headless Service: the names of all its pods
     <plan>-plan-<attempt>     ConfigMap: the plan of record
     <plan>-result-<attempt>   ConfigMap: what became of it
+    <plan>-question-<digest>  ConfigMap, as <plan>-answer-.. and <plan>-reports-..:
+                              the rest of what pages show
 """
 
 from __future__ import annotations

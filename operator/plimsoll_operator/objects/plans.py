@@ -7,10 +7,11 @@ not is a fault in it, not an error. Called before each decision.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
-from plimsoll_operator.api.status import ConditionType, Status
+from plimsoll_operator.api.status import CheckpointsStatus, ConditionType, Status
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.objects.manifests import Owner
@@ -42,6 +43,15 @@ class PlanObject:
     fault: str
     """Why it cannot."""
     status: Status
+
+    @property
+    def checkpoints(self) -> CheckpointsStatus | None:
+        """Folder in which the ranks save, below the claim; None: nothing is saved."""
+        wanted = None if self.spec is None else self.spec.checkpoint
+        if wanted is None or not wanted.claim_name:
+            return None
+        folder = PurePosixPath(wanted.path) / self.owner.uid
+        return CheckpointsStatus(claim_name=wanted.claim_name, folder=str(folder))
 
 
 def plan_of(found: Object) -> PlanObject:

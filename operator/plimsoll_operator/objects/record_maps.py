@@ -31,8 +31,10 @@ from plimsoll_operator.objects.manifests import (
 )
 from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.owned_objects import OwnedObjects
+from plimsoll_operator.objects.page_maps import LEFT_OUT, REPORTS
+from plimsoll_operator.objects.rank_reports import RankReports, rank_reports
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Ending
+from plimsoll_operator.rules.observed_state import Attempt, Ending, RecordedRevision
 from plimsoll_planner.errors import InvalidInputError, UnreadableError
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
@@ -69,8 +71,11 @@ def plan_map(owner: Owner, action: RecordPlan, now_s: float) -> Object:
     return config_map(owner, PLAN_OF_RECORD, str(action.attempt), data, **notes)
 
 
-def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
-    """The ending of an attempt, with what its ranks observed, packed."""
+def result_map(owner: Owner, ended: Attempt, reports: RankReports) -> Object:
+    """The ending of an attempt, with what its ranks reported.
+
+    Reports of too many ranks are left out: the store has them.
+    """
     notes = {
         ENDING: str(ended.ending),
         note("ended"): repr(ended.ended_s),
@@ -79,6 +84,10 @@ def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
     }
     if ended.rank is not None and ended.phase is not None:
         notes |= {note("rank"): str(ended.rank), note("phase"): ended.phase.value}
+    try:
+        data = packed(**{REPORTS: reports})
+    except TooLargeError as error:
+        data, notes = {}, notes | {LEFT_OUT: str(error)}
     return config_map(owner, RESULT, str(ended.number), data, **notes)
 
 
@@ -206,18 +215,19 @@ class MapRecords:
         except NameConflictError as met:
             self.name_conflicts.meet(self.owner, met, now_s)
 
-    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
+    async def end(
+        self,
+        ended: Attempt,
+        observed: Sequence[Observation],
+        revisions: Sequence[RecordedRevision],
+    ) -> None:
         """Write down what became of an attempt.
 
         Raises:
             NameConflictError: the attempt stays open until there is room for its end.
         """
-        ranks = {f"rank-{one.rank}": one for one in observed}
-        try:
-            data = await asyncio.to_thread(packed, **ranks)
-        except TooLargeError:
-            data = {}  # too many ranks: the store has what they observed
-        made = result_map(self.owner, ended, data)
+        reports = rank_reports(observed, revisions)
+        made = await asyncio.to_thread(result_map, self.owner, ended, reports)
         await self.objects.create(CONFIG_MAPS, self.owner, made)
 
 

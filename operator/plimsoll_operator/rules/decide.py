@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.reasons import DRY_RUN
-from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import (
     FALSE,
     MOST_REVISIONS,
@@ -51,6 +51,7 @@ from plimsoll_operator.rules.summary import (
     time_text,
 )
 from plimsoll_planner.errors import one_line
+from plimsoll_planner.pod_names import WEIGHTS
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Solution
 
@@ -95,6 +96,7 @@ def decide(
         failures=failures_of(given.counted),
         start_time=status.start_time or now,
         completion_time="",
+        checkpoints=state.checkpoints if is_launched_by(spec) else None,
     )
     actions: list[Action] = []
     steps = steps_for(given)
@@ -116,9 +118,20 @@ def decide(
     updated = waiting(updated, (*behind, *unset), generation, now)
     updated = with_workload(with_answer(updated, state), state)
     if updated.is_over:
-        updated = replace(updated, completion_time=now)
+        updated = with_weights(replace(updated, completion_time=now), spec)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
     return Decision(actions=tuple(actions), status=updated)
+
+
+def with_weights(status: Status, spec: TrainingPlanSpec) -> Status:
+    """The status with the folder of weights that a job writes before it ends well."""
+    saves = status.checkpoints
+    if saves is None or not spec.checkpoint.export_weights:
+        return status
+    if not status.holds(ConditionType.SUCCEEDED):
+        return status
+    folder = f"{saves.folder}/{WEIGHTS}"
+    return replace(status, checkpoints=replace(saves, weights=folder))
 
 
 def is_closed(status: Status, generation: int) -> bool:
@@ -129,6 +142,11 @@ def is_closed(status: Status, generation: int) -> bool:
     """
     is_edited = was_dry(status) and status.observed_generation < generation
     return status.is_over and not is_edited
+
+
+def is_launched_by(spec: TrainingPlanSpec) -> bool:
+    """Whether a spec asks for more than a dry run."""
+    return spec.launch.policy is LaunchPolicy.LAUNCH
 
 
 def was_dry(status: Status) -> bool:

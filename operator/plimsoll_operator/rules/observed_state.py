@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_operator.api.status import ObservedStatus
+from plimsoll_operator.api.status import CheckpointsStatus, ObservedStatus
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, Phase
@@ -253,6 +253,8 @@ class ObservedState:
     """By which the latest attempt runs or ran; None: not known, or there is none."""
     observed: ObservedStatus | None = None
     """Memory and time that the ranks of the latest attempt have used so far."""
+    checkpoints: CheckpointsStatus | None = None
+    """Folder in which its ranks save; None: nothing is saved."""
     step_fault: str = ""
     """That its steps did not take what was predicted; empty where they did."""
 

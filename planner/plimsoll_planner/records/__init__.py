@@ -11,7 +11,8 @@ images (docs/decisions/0006). Reading order is import order:
     objective, limits, override         wishes that a person may have
     fixed_parts, problem                the question
     plan, space, certificate            the answer and its proof
-    frontier, solution                  memory against speed; all of the answer
+    frontier, grid                      memory against speed; other counts and batches
+    solution                            all of the answer
     replay, observation                 what a replay found, and what really happened
     revision                            a plan in the place of the one that runs
     task                                a task, and what became of it

@@ -31,7 +31,7 @@ FEWEST_SPEEDS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontierPoint(Record):
-    """A plan that no other one of the curve beats in both memory and speed."""
+    """A plan in short; on a curve no other one beats it in both memory and speed."""
 
     step_time: SecondsInterval
     peak_bytes: Bytes

@@ -13,6 +13,7 @@ from plimsoll_planner.records.bounds import Count, Fraction, Index, Message, Sec
 from plimsoll_planner.records.certificate import Binding, Certificate, NearestMiss
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.frontier import Frontier
+from plimsoll_planner.records.grid import Grid
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
 
@@ -72,6 +73,8 @@ class Solution(Document):
     """Certified fewest GPUs where nothing is fixed; shown if a person fixed parts."""
     frontier: Frontier | None = None
     """Memory against speed for as many GPUs as `plan` has; only if asked for."""
+    grid: Grid | None = None
+    """Other numbers of devices and micro-batches; only if asked for."""
 
     def check_rules(self) -> None:
         """The plan is one that the certificate is about; optimal needs a proof."""
@@ -83,6 +86,7 @@ class Solution(Document):
         if self.frontier and self.frontier.num_gpus != self.plan.num_gpus:
             rule = f"a curve of {self.plan.num_gpus} GPUs, as many as the plan has"
             raise self.refuse("frontier", rule, self.frontier.num_gpus)
+        check_grid(self, self.grid, self.certificate)
         if self.termination is Termination.OPTIMAL:
             if not self.certificate.is_proof:
                 rule = "not optimal, where a smaller count is undecided or not searched"
@@ -106,6 +110,8 @@ class Infeasible(Document):
     statistics: SearchStatistics
     warnings: tuple[Message, ...] = ()
     """Basis of the answer that nobody measured."""
+    grid: Grid | None = None
+    """Other numbers of devices and micro-batches; only if asked for."""
 
     def check_rules(self) -> None:
         """The certificate knows no plan either, and the miss is one of what binds."""
@@ -119,3 +125,13 @@ class Infeasible(Document):
         if self.nearest_miss and (self.nearest_miss.offer or 0) >= len(offers):
             rule = f"an index below {len(offers)}, the number of offers"
             raise self.refuse("nearest_miss.offer", rule, self.nearest_miss.offer)
+        check_grid(self, self.grid, self.certificate)
+
+
+def check_grid(answer: Record, grid: Grid | None, certificate: Certificate) -> None:
+    """Raise `InvalidFieldError` unless every cell is about an offer that there is."""
+    num_offers = len(certificate.space.offers)
+    for cell in grid.cells if grid else ():
+        if cell.offer >= num_offers:
+            rule = f"indices below {num_offers}, the number of offers"
+            raise answer.refuse("grid.cells.offer", rule, cell.offer)

@@ -32,10 +32,12 @@ Reading order is import order:
     gaps                       how far a plan may be from the best
     choose                     the plan that the goal asks for
     nearest_miss, certify      why nothing smaller does
+    front                      plans that no other one beats in everything
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
     answer                     all of it: `solve`
     frontier                   memory against speed, for as many GPUs as a plan has
+    grid                       other numbers of GPUs, times other micro-batches
     replayed                   an answer held against the replay of its ranks
     least_memory_plans         what must run out of memory if a proof holds
     baselines                  what people do without a planner, judged alike

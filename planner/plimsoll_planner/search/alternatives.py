@@ -10,15 +10,14 @@ memory at the floor of the chosen count.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.front import unbeaten
 from plimsoll_planner.search.verdicts import Floor
 
 MOST = 5
-ROUNDING = 1e-4
-"""Part of a number that no table shows: plans that differ by less are one."""
 
 
 def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]:
@@ -37,17 +36,15 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
     if base is not None and explorer.rate(base) >= needed:
         slow = explorer.search.least_memory(base, explorer.target_s(needed))
         pool.append(slow.found)
+    plans = [chosen, *sorted(pool, key=lambda found: numbers(explorer, found))]
+    offers = explorer.problem.offers
     front: list[Found] = []
-    scores = {id(found): score(explorer, found) for found in [*pool, chosen]}
-    taken = [scores[id(chosen)]]
-    for found in sorted(pool, key=lambda found: scores[id(found)].numbers):
-        mine = scores[id(found)]
-        if any(beats(scores[id(other)], mine) for other in [*pool, chosen]):
-            continue
-        if not any(is_alike(mine, other) for other in taken):
-            taken.append(mine)
-            front.append(found)
-    return spread(front)
+    # Prices in two currencies, or without one, cannot be compared.
+    for currency in dict.fromkeys(offer.currency for offer in offers):
+        mine = [p for p in plans if offers[p.candidate.offer].currency == currency]
+        front += unbeaten(mine, lambda found: numbers(explorer, found))
+    others = [found for found in front if found is not chosen]
+    return spread(sorted(others, key=lambda found: numbers(explorer, found)))
 
 
 def counts_above(fewest: int, most: int) -> list[int]:
@@ -61,43 +58,14 @@ def counts_above(fewest: int, most: int) -> list[int]:
     return [min(fewest * 2**step, most) for step in steps]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
-    """Numbers that plans are compared by."""
-
-    numbers: tuple[float, ...]
+def numbers(explorer: Explorer, found: Found) -> tuple[float, ...]:
     """GPUs, peak, seconds of a step, price: smaller is better in each."""
-    currency: str | None
-    """Of the price; prices in two currencies, or without one, cannot be compared."""
-
-
-def score(explorer: Explorer, found: Found) -> Score:
-    """Key by which plans are compared."""
     candidate = found.candidate
-    return Score(
-        numbers=(
-            candidate.num_gpus,
-            explorer.device_peak(found),
-            found.step_s,
-            float(explorer.search.price_per_hour(candidate) or 0),
-        ),
-        currency=explorer.problem.offers[candidate.offer].currency,
-    )
-
-
-def beats(one: Score, other: Score) -> bool:
-    """Whether one is nowhere larger and somewhere smaller, beyond rounding."""
-    if one.currency != other.currency or is_alike(one, other):
-        return False
-    pairs = zip(one.numbers, other.numbers, strict=True)
-    return all(a <= b * (1 + ROUNDING) for a, b in pairs)
-
-
-def is_alike(one: Score, other: Score) -> bool:
-    """Whether two plans differ by rounding at most."""
-    pairs = zip(one.numbers, other.numbers, strict=True)
-    return one.currency == other.currency and all(
-        math.isclose(a, b, rel_tol=ROUNDING) for a, b in pairs
+    return (
+        candidate.num_gpus,
+        explorer.device_peak(found),
+        found.step_s,
+        float(explorer.search.price_per_hour(candidate) or 0),
     )
 
 

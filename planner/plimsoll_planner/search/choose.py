@@ -121,14 +121,28 @@ def least_memory_near_best(
     """
     walked = [decision.found for decision in decisions if decision.found is not None]
     fastest = min(walked, key=lambda found: found.step_s)
+    tuples = [decision.candidate for decision in decisions]
+    choice = least_memory_near(explorer, tuples, fastest, needed_per_s)
+    rate_gap = gap_below(explorer, tuples, fastest.step_s, lambda _, step_s: step_s)
+    return replace(choice, rate_gap=rate_gap)
+
+
+def least_memory_near(
+    explorer: Explorer,
+    tuples: Sequence[Candidate],
+    fastest: Found,
+    needed_per_s: float,
+) -> Chosen:
+    """Least peak of the plans of some tuples that are nearly as fast as `fastest`.
+
+    That is the fastest plan of them, and makes `needed_per_s` samples per second.
+    """
     tolerance = explorer.problem.objective.throughput_tolerance
     needed = max(needed_per_s, (1 - tolerance) * explorer.rate(fastest) * (1 - TIE))
-    tuples = [decision.candidate for decision in decisions]
     choice = least_memory_of(explorer, tuples, lambda _: needed)
     if choice is None:
         raise AssertionError("the plan of the best rate is fast enough")
-    rate_gap = gap_below(explorer, tuples, fastest.step_s, lambda _, step_s: step_s)
-    return replace(choice, rate_gap=rate_gap)
+    return choice
 
 
 def least_memory_of(

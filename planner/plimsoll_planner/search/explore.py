@@ -236,6 +236,20 @@ class Explorer:
 
     def floor(self, best: Found | None) -> Floor:
         """Rate that a plan must reach."""
+        expected = self.expected_floor(best)
+        if best is None or not expected.per_gpu:
+            return expected
+        share = self.problem.objective.rate_floor
+        lower_s = self.search.plan_step_s(best, Bound.LOWER)
+        at_lower_s = samples_per_s(self.search, lower_s) / best.candidate.num_gpus
+        return replace(
+            expected,
+            per_gpu_at_upper_s=share * self.surest_rate_per_gpu(),
+            per_gpu_at_lower_s=share * at_lower_s,
+        )
+
+    def expected_floor(self, best: Found | None) -> Floor:
+        """Rate that a plan must reach at expected seconds; nothing fails by it."""
         objective = self.problem.objective
         total = objective.min_samples_per_s or 0.0
         if objective.deadline_s and self.problem.num_steps:
@@ -243,14 +257,7 @@ class Explorer:
             total = max(total, samples / objective.deadline_s)
         if total or best is None or objective.goal not in FLOORED:
             return Floor(total=total)
-        share = objective.rate_floor
-        lower_s = self.search.plan_step_s(best, Bound.LOWER)
-        at_lower_s = samples_per_s(self.search, lower_s) / best.candidate.num_gpus
-        return Floor(
-            per_gpu=share * self.rate_per_gpu(best),
-            per_gpu_at_upper_s=share * self.surest_rate_per_gpu(),
-            per_gpu_at_lower_s=share * at_lower_s,
-        )
+        return Floor(per_gpu=objective.rate_floor * self.rate_per_gpu(best))
 
     def rate_per_gpu(self, found: Found) -> float:
         """Throughput of a plan on each of its GPUs, at expected seconds."""

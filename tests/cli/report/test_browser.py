@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.override import Override
 from tests.support.browser import Browser, require_chromium
 from tests.support.curves import an_answer
+from tests.support.grids import a_grid_question, with_whole_grid
+from tests.support.grids import an_answer as a_grid_answer
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, a_status
 
@@ -58,6 +61,20 @@ def a_long_one() -> RunRecord:
     return replace(record, attempts=(ended,), status=status, losses=losses)
 
 
+def a_grid_of_kinds() -> RunRecord:
+    """Build the answer to a question about machines with long names."""
+    offers = tuple(
+        a_device(
+            memory_bytes,
+            name=f"{BROKEN_NOWHERE}{memory_bytes}",
+            price_per_node_hour=Decimal("123456.78"),
+        )
+        for memory_bytes in (900, 1100)
+    )
+    question = a_question(offers=offers, limits=Limits(max_gpus=64))
+    return a_record(question, answer=with_whole_grid(question))
+
+
 RECORDS: dict[str, Callable[[], RunRecord]] = {
     "run": a_run,
     "plan": a_record,
@@ -65,6 +82,8 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "long": a_long_one,
     "refused": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
     "curve": lambda: a_run(a_question(900), answer=an_answer()),
+    "grid": lambda: a_record(a_grid_question(), answer=a_grid_answer()),
+    "kinds": a_grid_of_kinds,
     "nothing": lambda: a_record(problem=None, answer=None),
 }
 
@@ -141,3 +160,41 @@ def test_a_timeline_that_is_cut_says_that_it_scrolls(
     assert page.value(hint) == "none"
     width = "document.querySelector('.front .plot').clientWidth"
     assert page.value(width) <= 34 * 16
+
+
+@pytest.mark.parametrize("width", [PHONE, 720, WINDOW])
+@pytest.mark.parametrize("name", ["grid", "kinds"])
+def test_no_word_of_a_cell_leaves_it(
+    name: str, width: int, browser: Browser, tmp_path: Path
+) -> None:
+    """Also with all plans shown; on a phone each cell is a line with its heading."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(RECORDS[name]()), encoding="utf-8")
+    page = browser.open(file, width=width)
+    page.value("document.querySelectorAll('details').forEach(d => d.open = true)")
+    leaving = """[...document.querySelectorAll('.what-if td *')].filter(word => {
+      const own = word.getBoundingClientRect()
+      const cell = word.closest('td').getBoundingClientRect()
+      return own.right > cell.right + 0.5 || own.left < cell.left - 0.5
+    }).map(word => word.textContent)"""
+    assert page.value(leaving) == []
+    heading = (
+        "getComputedStyle(document.querySelector('.what-if td'), '::before').content"
+    )
+    is_named = page.value(heading) == '"micro-batch 1"'
+    assert is_named is (width == PHONE)
+    head = "getComputedStyle(document.querySelector('.what-if thead')).display"
+    assert (page.value(head) == "none") is is_named
+
+
+def test_a_tap_shows_the_plan_of_a_cell(browser: Browser, tmp_path: Path) -> None:
+    """Without a script; the table of the plan is open, and no cell of it."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(RECORDS["grid"]()), encoding="utf-8")
+    page = browser.open(file, width=PHONE)
+    shows = "document.querySelector('.what-if .this li').checkVisibility()"
+    assert page.value(shows) is False
+    page.value("document.querySelector('.what-if .this summary').click()")
+    assert page.value(shows) is True
+    text = "document.querySelector('.what-if .this li').textContent"
+    assert page.value(text) == "3 stages x 1 replica"

@@ -12,9 +12,10 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.state.gather import find_record
+from plimsoll_cli.state.gather import HomeSource
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import open_state_dir
+from plimsoll_operator.api.status import CheckpointsStatus
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_planner.records.certificate import Certificate
@@ -66,20 +67,20 @@ def test_after_a_new_plan_the_old_one_is_not_shown(tmp_path: Path) -> None:
     assert before.num_gpus < after.num_gpus
     asyncio.run(put(plan, 0, first))
     asyncio.run(attempt(plan, 1, first, is_observed=True))
-    record = asyncio.run(find_record(plan.root, NAME))[1]
+    record = asyncio.run(HomeSource(plan.root).find(NAME))[1]
     assert shown_by(record) == (before, solved(first).certificate)
     assert record.observations
 
     asyncio.run(put(plan, 1, second))
     for _ in range(2):
-        record = asyncio.run(find_record(plan.root, NAME))[1]
+        record = asyncio.run(HomeSource(plan.root).find(NAME))[1]
         assert shown_by(record) == (after, solved(second).certificate)
         assert record.observations == ()
         if len(record.attempts) == 1:
             asyncio.run(attempt(plan, 2, second, is_observed=False))
     asyncio.run(attempt(plan, 3, second, is_observed=True))
     asyncio.run(attempt(plan, 4, second, is_observed=False))
-    record = asyncio.run(find_record(plan.root, NAME))[1]
+    record = asyncio.run(HomeSource(plan.root).find(NAME))[1]
     assert {one.attempt for one in record.observations} == {3}
 
 
@@ -112,3 +113,15 @@ async def attempt(
         await home.store.attempts.record(plan.uid, number, by, **stored)
         for one in told_by_all(by, attempt=number) if is_observed else ():
             await home.store.observations.save(plan.uid, one, a_peak(), 1, 0.0)
+
+
+def test_the_folder_of_checkpoints_is_named_whole(tmp_path: Path) -> None:
+    """In the state directory; one machine has no claims."""
+    plan = a_home_plan(tmp_path / "home")
+
+    async def saves() -> CheckpointsStatus:
+        async with open_state_dir(plan.root) as home:
+            return home.backend(await home.plan(NAME)).saves
+
+    folder = str(plan.home.plan(plan.uid).checkpoints)
+    assert asyncio.run(saves()) == CheckpointsStatus(folder=folder)

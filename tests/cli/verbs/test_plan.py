@@ -6,12 +6,16 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_planner.records.certificate import Certificate
 from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.frontier import FrontierPoint
+from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     LayerStatistics,
@@ -462,3 +466,86 @@ def test_machines_are_named_once(
     emulated = a_profile_file(tmp_path)
     assert main(["plan", emulated, "--on", "8xH100"]) == ExitCode.BAD_INPUT
     assert "--on names GPUs" in capsys.readouterr().err
+
+
+def test_a_grid_is_tables_a_record_and_part_of_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unasked only with a page, which is one of a dry run."""
+    page, file = tmp_path / "page.html", tmp_path / "solution.json"
+    asked = words(tmp_path, "--report", str(page), "--solution", str(file))
+    assert main(asked) == ExitCode.DONE
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "other counts and micro-batches:" in captured.out
+    assert captured.out.endswith(f"report: {page}\n")
+    grid = load(file, Solution).grid
+    assert grid is not None
+    shown = page.read_text()
+    assert "What if" in shown
+    assert "a dry run, not launched" in shown
+    assert "uid" not in shown
+    assert main([*asked, "--no-grid"]) == ExitCode.DONE
+    assert "other counts" not in capsys.readouterr().out
+    assert load(file, Solution).grid is None
+    assert "What if" not in page.read_text()
+    assert main(words(tmp_path, "--grid", "-o", "json")) == ExitCode.DONE
+    printed = Solution.from_json(json.loads(capsys.readouterr().out), "Solution")
+    assert printed.grid is not None
+    assert printed.grid.cells == grid.cells
+
+
+def test_a_cell_is_what_planning_with_its_count_and_batch_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asked for by --gpus and --micro-batch; the cell of the plan is the plan."""
+    file = tmp_path / "solution.json"
+    few = ("--max-gpus", "3")
+    main(words(tmp_path, *few, "--grid", "--solution", str(file)))
+    answer = load(file, Solution)
+    assert answer.grid is not None
+    for cell in answer.grid.cells:
+        fixed = ["--gpus", str(cell.num_gpus), "--micro-batch", str(cell.micro_batch)]
+        capsys.readouterr()
+        code = main(words(tmp_path, *few, *fixed, "-o", "json"))
+        printed = json.loads(capsys.readouterr().out)
+        verdicts = certified(printed)
+        assert verdicts[cell.num_gpus] is cell.verdict
+        if cell.plan is None:
+            continue
+        assert code == ExitCode.DONE
+        found = Solution.from_json(printed, "Solution").plan
+        own = (answer.plan.num_gpus, answer.plan.micro_batch)
+        is_own = (cell.num_gpus, cell.micro_batch) == own
+        expected = answer.plan if is_own else found
+        assert cell.plan == FrontierPoint.of(expected, 0)
+
+
+def certified(printed: dict[str, Any]) -> dict[int, Verdict]:
+    """Find the verdict on each count of an answer that was printed."""
+    path = "certificate"
+    certificate = Certificate.from_json(printed[path], path)
+    return {count.num_gpus: count.verdict for count in certificate.counts}
+
+
+def test_a_grid_of_nothing_that_fits_is_shown_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says how far each cell is from fitting."""
+    page = tmp_path / "page.html"
+    asked = words(tmp_path, "--report", str(page), "--max-gpus", "2")
+    assert main(asked) == ExitCode.NO_PLAN
+    assert "fails >= " in capsys.readouterr().out
+    assert "No plan fits" in page.read_text()
+    assert "What if" in page.read_text()
+
+
+def test_seconds_of_a_grid_need_a_grid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no time at all leaves the plan alone."""
+    assert main(words(tmp_path, "--grid-seconds", "3")) == ExitCode.USAGE
+    assert "--grid-seconds: needs --grid" in capsys.readouterr().err
+    assert main(words(tmp_path, "--grid", "--grid-seconds", "0")) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert "not searched: 0 µs were allowed; --grid-seconds allows more" in output

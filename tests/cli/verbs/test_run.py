@@ -15,12 +15,16 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.state.gather import HomeSource
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import open_state_dir
-from plimsoll_cli.verbs.run import outcome_json, run
+from plimsoll_cli.verbs.run import outcome_json, run, with_kept_grid
 from plimsoll_operator.store.system import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.override import Override
+from tests.cli.state.test_gather import put
 from tests.support.command_lines import an_offers_file
+from tests.support.home_plans import NAME, a_home_plan
 from tests.support.home_runs import run_in
 from tests.support.questions import a_question
 from tests.support.reports import a_record
@@ -354,3 +358,34 @@ def test_a_proof_says_that_it_holds_within_what_is_fixed() -> None:
     expected = {"isProof": True, "withinFixed": True, "fewestUnfixed": 1}
     assert expected.items() <= proof.items()
     assert proof["counts"][0]["reason"] == "outside what was fixed by hand"
+
+
+def test_a_grid_is_searched_once_and_kept(tmp_path: Path) -> None:
+    """In the answer of the store, so that `plimsoll report` shows it unasked."""
+    plan, problem = a_home_plan(tmp_path / "home"), a_question(900)
+    asyncio.run(put(plan, 0, problem))
+
+    async def kept() -> tuple[RunRecord, RunRecord]:
+        async with open_state_dir(plan.root) as home:
+            _, before = await HomeSource(plan.root).find(NAME)
+            made = await with_kept_grid(home, before, 1e9)
+            _, again = await HomeSource(plan.root).find(NAME)
+            assert await with_kept_grid(home, again, 1e9) is again
+            return made, again
+
+    made, again = asyncio.run(kept())
+    assert made.answer is not None
+    assert made.answer.grid is not None
+    assert again.answer == made.answer
+
+
+def test_a_plan_without_an_answer_has_no_grid(tmp_path: Path) -> None:
+    """Nothing is searched, and nothing kept."""
+    plan = a_home_plan(tmp_path / "home")
+
+    async def kept() -> RunRecord:
+        async with open_state_dir(plan.root) as home:
+            _, before = await HomeSource(plan.root).find(NAME)
+            return await with_kept_grid(home, before, 1e9)
+
+    assert asyncio.run(kept()).answer is None

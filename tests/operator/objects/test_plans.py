@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.api.status import Status
+from plimsoll_operator.api.status import CheckpointsStatus, Status
 from plimsoll_operator.objects.plans import plan_of
 from tests.support.api_values import A_STATUS
-from tests.support.cluster_objects import CREATED_S, OWNER, a_plan_manifest
+from tests.support.cluster_objects import (
+    CREATED_S,
+    OWNER,
+    a_plan_manifest,
+    a_plan_object,
+)
 
 
 def test_a_plan_is_read_whole() -> None:
@@ -30,6 +35,15 @@ def test_a_spec_that_cannot_be_read_is_a_fault_and_no_error(spec: Any) -> None:
     plan = plan_of(a_plan_manifest() | {"spec": spec})
     assert plan.spec is None
     assert plan.fault
+
+
+def test_checkpoints_lie_below_the_claim_in_a_folder_of_the_plan() -> None:
+    """Named as `resumeFrom` of another plan names it; without a claim is none."""
+    assert a_plan_object(checkpoint={"path": "runs"}).checkpoints is None
+    found = a_plan_object(checkpoint={"claimName": "ckpt"}).checkpoints
+    assert found == CheckpointsStatus(claim_name="ckpt", folder=OWNER.uid)
+    found = a_plan_object(checkpoint={"claimName": "ckpt", "path": "runs"}).checkpoints
+    assert found == CheckpointsStatus(claim_name="ckpt", folder=f"runs/{OWNER.uid}")
 
 
 def test_a_status_is_read_as_it_was_written() -> None:

@@ -15,6 +15,7 @@ from plimsoll_operator.errors import ClusterError, TooLargeError
 from plimsoll_operator.names import TASK_LABEL
 from plimsoll_operator.objects.bounded import MOST_PARTS
 from plimsoll_operator.objects.manifests import MOST_BYTES, packed
+from plimsoll_operator.objects.rank_reports import RankReports
 from plimsoll_operator.objects.record_maps import (
     ENDING,
     MOST_PLAN_BYTES,
@@ -51,7 +52,8 @@ def ended(number: int = 1, **fields: Any) -> dict[str, Any]:
         "ended_s": LATER_S + 0.1,
         "generation": 3,
     }
-    return result_map(OWNER, Attempt(number=number, **(defaults | fields)), {})
+    reports = RankReports(observations=())
+    return result_map(OWNER, Attempt(number=number, **(defaults | fields)), reports)
 
 
 def test_an_attempt_is_read_as_it_was_written() -> None:

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import Rehearse, parse_spec
-from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
+from plimsoll_operator.api.status import (
+    CheckpointsStatus,
+    ConditionType,
+    Failures,
+    Status,
+    Truth,
+)
+from plimsoll_operator.rules.decide import decide
 from plimsoll_operator.rules.failures import FIRST_WAIT_S
 from plimsoll_operator.rules.observed_state import (
     Ending,
@@ -283,6 +290,28 @@ def test_nothing_fits() -> None:
     planned = world.status.condition(ConditionType.PLANNED)
     assert planned is not None
     assert planned.message == an_infeasible().nearest_change
+
+
+def test_the_folder_of_checkpoints_is_in_the_status_of_what_is_launched() -> None:
+    """A dry run saves nothing."""
+    world, saves = a_world(), CheckpointsStatus(claim_name="ckpt", folder="uid")
+    state = replace(world.seen(), checkpoints=saves)
+    now: dict[str, Any] = {"generation": 1, "now_s": 1.0}
+    assert decide(world.spec, Status(), state, **now).status.checkpoints == saves
+    dry = a_spec(launch={"policy": "PlanOnly"})
+    assert decide(dry, Status(), state, **now).status.checkpoints is None
+
+
+def test_trained_weights_are_in_the_status_once_they_are_written() -> None:
+    """Beside the checkpoints, if that is asked for and the job has ended well."""
+    saves = CheckpointsStatus(claim_name="ckpt", folder="uid")
+    for asked, weights in ((True, "uid/weights"), (False, None)):
+        checkpoint = {"exportWeights": asked, "claimName": "ckpt"}
+        world = a_world({"checkpoint": checkpoint}, checkpoints=saves)
+        assert world.decided(Status()).status.checkpoints == saves
+        world.run()
+        assert world.status.checkpoints is not None
+        assert world.status.checkpoints.weights == weights
 
 
 def test_a_dry_run_starts_nothing() -> None:

@@ -43,6 +43,7 @@ from tests.support import builders as b
 from tests.support.chains import Messages, messages
 
 FAST, SLOW = b.a_frontier().points
+FAILS, FITS, LATE = b.a_grid().cells
 BROKEN: list[tuple[str, Callable[[], Any], str]] = [
     ("a curve without a point", lambda: b.a_frontier(points=()), "Frontier.points"),
     (
@@ -83,6 +84,44 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         "a point without all of its stages",
         lambda: replace(FAST, num_recomputed=(1,)),
         "FrontierPoint.num_recomputed",
+    ),
+    ("a grid without a cell", lambda: b.a_grid(cells=()), "Grid.cells"),
+    ("a cell twice", lambda: b.a_grid(cells=(FITS, FITS)), "Grid.cells"),
+    ("cells out of order", lambda: b.a_grid(cells=(FITS, FAILS)), "Grid.cells"),
+    (
+        "a cell of no offer",
+        lambda: b.a_solution(grid=b.a_grid(cells=(replace(FITS, offer=1),))),
+        "Solution.grid.cells.offer",
+    ),
+    (
+        "a cell of no offer, where nothing fits",
+        lambda: b.an_infeasible(grid=b.a_grid(cells=(replace(FITS, offer=1),))),
+        "Infeasible.grid.cells.offer",
+    ),
+    (
+        "a cell that fits without a plan",
+        lambda: replace(LATE, verdict=Verdict.FITS),
+        "GridCell.plan",
+    ),
+    (
+        "a cell that fails for no reason",
+        lambda: replace(LATE, verdict=Verdict.FAILS),
+        "GridCell.binding",
+    ),
+    (
+        "a price of no plan",
+        lambda: replace(LATE, price_per_hour=Decimal(1)),
+        "GridCell.price_per_hour",
+    ),
+    (
+        "a plan of another count",
+        lambda: replace(FITS, num_gpus=5),
+        "GridCell.plan",
+    ),
+    (
+        "a plan of another micro-batch",
+        lambda: replace(FITS, micro_batch=FITS.micro_batch + 1),
+        "GridCell.plan",
     ),
     (
         "a rehearsal of an attempt",

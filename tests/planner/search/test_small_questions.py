@@ -17,7 +17,6 @@ from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.offer import ComputeRate, Offer
 from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.alternatives import Score, beats, is_alike
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.infeasible import more_gpus, most_tried
 from plimsoll_planner.text.explain import certificate_lines
@@ -92,15 +91,22 @@ def test_prices_break_ties_in_one_currency_only(
     assert is_warned is (len(currencies) > 1)
 
 
-def test_alternatives_are_better_by_more_than_rounding() -> None:
-    """And neither dearer nor cheaper in another currency."""
-    plan = Score(numbers=(2.0, 100.0, 1.0, 10.0), currency="USD")
-    rounded = replace(plan, numbers=(2.0, 100.0, 1.00001, 10.0))
-    slower = replace(plan, numbers=(2.0, 100.0, 1.001, 10.0))
-    assert is_alike(plan, rounded)
-    assert not beats(plan, rounded)
-    assert beats(plan, slower)
-    assert not beats(plan, replace(slower, currency="EUR"))
+TEN = Decimal(10)
+
+
+def test_alternatives_of_another_currency_are_not_beaten() -> None:
+    """A plan that is worse in everything else stays, for nobody knows its price."""
+    dollars, euros = (
+        a_device(memory, name=currency, price_per_node_hour=TEN, currency=currency)
+        for memory, currency in ((900, "USD"), (899, "EUR"))
+    )
+    answer = solved(a_question(offers=(dollars, euros)))
+    found = {plan.currency for plan in (answer.plan, *answer.alternatives)}
+    assert found == {"USD", "EUR"}
+    same = replace(euros, currency="USD")
+    answer = solved(a_question(offers=(dollars, same)))
+    found = {plan.offers[0].name for plan in (answer.plan, *answer.alternatives)}
+    assert found == {"USD"}
 
 
 @pytest.mark.parametrize("num_layers", [4, 64])

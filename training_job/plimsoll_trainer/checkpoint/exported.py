@@ -32,9 +32,6 @@ from plimsoll_trainer.errors import (
 )
 from plimsoll_trainer.workload import Workload
 
-WEIGHTS = "weights"
-"""Folder beside the checkpoints that a run exports to."""
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SavedLayers:
@@ -115,8 +112,16 @@ def check_exports(workload: Workload) -> None:
         )
 
 
-def export_weights(workload: Workload, checkpoint: Path, target: Path) -> None:
-    """Write the weights of a checkpoint to a folder that is not there yet.
+def export_weights(
+    workload: Workload, checkpoint: Path, target: Path, *, replaces: bool = False
+) -> None:
+    """Write the weights of a checkpoint to a folder.
+
+    Args:
+        workload: that was trained.
+        checkpoint: folder of it.
+        target: folder that is made, as a whole or not at all.
+        replaces: whether one that is there may go.
 
     Raises:
         WorkloadError: the workload has no format of its own.
@@ -130,11 +135,13 @@ def export_weights(workload: Workload, checkpoint: Path, target: Path) -> None:
     check_same_layers(checkpoint, workload, specs)
     partial = target.with_name(f".{target.name}.partial")
     try:
-        if target.exists() and (target.is_file() or any(target.iterdir())):
+        if not replaces and is_taken(target):
             raise CheckpointError(f"{target} is there already: name a new folder")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         workload.export(SavedLayers(found, workload, specs), partial)
+        if replaces and target.exists():
+            shutil.rmtree(target)
         partial.rename(target)
     except OSError as error:
         raise CheckpointError(
@@ -142,6 +149,11 @@ def export_weights(workload: Workload, checkpoint: Path, target: Path) -> None:
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def is_taken(target: Path) -> bool:
+    """Whether something is there that is no empty folder."""
+    return target.exists() and (target.is_file() or any(target.iterdir()))
 
 
 def check_same_layers(

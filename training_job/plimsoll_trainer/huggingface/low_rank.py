@@ -47,9 +47,10 @@ class LowRank:
 
     def config(self) -> LoraConfig:
         """The adapters as `peft` describes them, also in an exported folder."""
+        scale: Any = self.alpha  # declared to be whole, and used as any number
         return LoraConfig(
             r=self.rank,
-            lora_alpha=self.alpha,  # type: ignore[arg-type] - it scales by any number
+            lora_alpha=scale,
             lora_dropout=self.dropout,
             target_modules=list(self.targets),
             bias="none",
@@ -70,11 +71,7 @@ class LowRank:
             )
         for inner in module.modules():
             if isinstance(inner, LoraLayer):
-                dtype = inner.get_base_layer().weight.dtype
-                for matrix in (inner.lora_A[ADAPTER], inner.lora_B[ADAPTER]):
-                    made = torch.empty(matrix.weight.shape, dtype=dtype)
-                    matrix.weight = nn.Parameter(made)
-                inner.reset_lora_parameters(ADAPTER, init_lora_weights=True)
+                fill(inner)
 
     def merged(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors of a layer with the adapters added, under their names without them.
@@ -97,6 +94,14 @@ class LowRank:
                 is_turned = path.rpartition(".")[2] in self.turned
                 found[plain] = tensor.float() + (product.T if is_turned else product)
         return found
+
+
+def fill(layer: Any) -> None:
+    """Give an adapter its first numbers, in the type of the weights beside it."""
+    dtype = layer.get_base_layer().weight.dtype
+    for matrix in (layer.lora_A[ADAPTER], layer.lora_B[ADAPTER]):
+        matrix.weight = nn.Parameter(torch.empty(matrix.weight.shape, dtype=dtype))
+    layer.reset_lora_parameters(ADAPTER, init_lora_weights=True)
 
 
 def low_rank(fields: Mapping[str, Any], blocks: Sequence[nn.Module]) -> LowRank:

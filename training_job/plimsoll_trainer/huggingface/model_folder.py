@@ -149,7 +149,10 @@ def same_folder(
 
 
 def fresh_folder(
-    names: Names, model: PreTrainedModel, config: PreTrainedConfig
+    names: Names,
+    model: PreTrainedModel,
+    config: PreTrainedConfig,
+    merged: Merged | None = None,
 ) -> ModelFolder:
     """Export of a model that started from fresh weights.
 
@@ -157,6 +160,7 @@ def fresh_folder(
         names: of the layers' tensors.
         model: on the meta device, in the type of the training and so of the files.
         config: as it was given.
+        merged: adds adapters to the tensors of a layer; None: there are none.
     """
     state = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(state.items())}
@@ -168,7 +172,8 @@ def fresh_folder(
             for name, tensor in tensors.items()
             if name in kept
         }
-        return revert_weight_conversion(model, known)
+        found: dict[str, Tensor] = revert_weight_conversion(model, known)
+        return found
 
     forms = (
         pair
@@ -180,6 +185,7 @@ def fresh_folder(
         layout=layout_of(forms),
         reverted=reverted,
         config=config,
+        merged=merged,
         metadata={},
     )
 

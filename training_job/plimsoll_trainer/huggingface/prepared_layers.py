@@ -14,12 +14,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from torch import nn
+from transformers.configuration_utils import PreTrainedConfig
 
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.tensor_names import members, tensor_names
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.huggingface.configurations import configuration_of
-from plimsoll_trainer.huggingface.model_folder import same_folder
+from plimsoll_trainer.huggingface.model_folder import fresh_folder, same_folder
 from plimsoll_trainer.huggingface.pretrained import Pretrained
 from plimsoll_trainer.workload import Export, Layer, Workload
 
@@ -39,7 +39,7 @@ class PreparedLayer:
     build: Callable[[], nn.Module]
     name_of: Mapping[str, str]
     """The model's name of each of its tensors, by their own."""
-    weights: Pretrained
+    weights: Pretrained | None
     adapters: LowRank | None
     frozen: frozenset[str]
     """Own names of parameters that do not train."""
@@ -47,7 +47,8 @@ class PreparedLayer:
     def __call__(self) -> nn.Module:
         """Build it on torch's default device, in its default type."""
         module = self.build()
-        self.weights.fill(module, self.name_of)
+        if self.weights is not None:
+            self.weights.fill(module, self.name_of)
         own = dict(module.named_parameters())
         if self.adapters is not None:
             self.adapters.put_into(module)
@@ -60,7 +61,8 @@ def prepared(
     workload: Workload,
     anatomy: Anatomy,
     *,
-    weights: Pretrained,
+    config: PreTrainedConfig,
+    weights: Pretrained | None,
     adapters: LowRank | None,
     frozen: Sequence[str],
 ) -> Workload:
@@ -69,7 +71,8 @@ def prepared(
     Args:
         workload: of fresh weights.
         anatomy: of its model.
-        weights: to start from.
+        config: of the model, as it was given.
+        weights: to start from; None: fresh ones.
         adapters: to train as well; None: there are none.
         frozen: patterns of names of parameters that do not train, as in
             `model.embed_tokens.*`.
@@ -105,13 +108,14 @@ def prepared(
         workload,
         layers=tuple(layers),
         not_split=workload.not_split if adapters is None else NOT_SHARED,
-        export=export_of(anatomy, weights, adapters, held),
+        export=export_of(anatomy, config, weights, adapters, held),
     )
 
 
 def export_of(
     anatomy: Anatomy,
-    weights: Pretrained,
+    config: PreTrainedConfig,
+    weights: Pretrained | None,
     adapters: LowRank | None,
     held: Set[str],
 ) -> Export:
@@ -120,11 +124,12 @@ def export_of(
     Raises:
         WorkloadError: adapters are wanted alone, and other weights train as well.
     """
-    folder = weights.files.folder
-    if adapters is None or adapters.merge:
+    if adapters is None or adapters.merge or weights is None:
+        names = tensor_names(anatomy)
         merged = None if adapters is None else adapters.merged
-        config = configuration_of(str(folder))
-        return same_folder(tensor_names(anatomy), weights.names, config, merged)
+        if weights is None:  # adapters without their weights are of no use
+            return fresh_folder(names, anatomy.model, config, merged)
+        return same_folder(names, weights.names, config, merged)
     if {name for name, _ in anatomy.model.named_parameters()} - held:
         raise WorkloadError(
             "weights beside the adapters train, and exported adapters have none of "
@@ -135,7 +140,7 @@ def export_of(
 
     paths = {one.layer: (one.own, one.path) for one in members(anatomy)}
     blocks = {layer: pair for layer, pair in paths.items() if pair[0] == "block"}
-    return AdapterFolder(adapters=adapters, paths=blocks, source=folder)
+    return AdapterFolder(adapters=adapters, paths=blocks, source=weights.files.folder)
 
 
 def unshared(layer: Layer) -> Layer:

@@ -35,7 +35,8 @@ from plimsoll_trainer.huggingface.tokenizing import (
 CACHE_VARIABLE = "PLIMSOLL_CACHE"
 LAYOUT = 1
 """Of the files; those of another one are made anew."""
-FILES = {"tokens": np.int32, "counts": np.bool_, "ends": np.int64}
+TOKENS, COUNTS, ENDS = "tokens", "counts", "ends"
+"""Files of one data set."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,10 +74,9 @@ class TokenSource:
             if not folder.is_dir():
                 self._make(folder)
         return TokenFiles(
-            **{
-                name: np.memmap(folder / name, dtype=dtype, mode="r")
-                for name, dtype in FILES.items()
-            }
+            tokens=np.memmap(folder / TOKENS, dtype=np.int32, mode="r"),
+            counts=np.memmap(folder / COUNTS, dtype=np.bool_, mode="r"),
+            ends=np.memmap(folder / ENDS, dtype=np.int64, mode="r"),
         )
 
     def digest(self) -> str:
@@ -100,7 +100,7 @@ class TokenSource:
         partial.mkdir(parents=True)
         try:
             write(tokenizer.documents(rows_of(self.data), self.data), partial)
-            if not (partial / "tokens").stat().st_size:
+            if not (partial / TOKENS).stat().st_size:
                 raise WorkloadError(f"{self.data.name} has no text: give some")
             partial.rename(folder)
         finally:
@@ -111,9 +111,9 @@ def write(documents: Iterable[Tokens], folder: Path) -> None:
     """Write the tokens of documents, which need not all be in memory."""
     end = 0
     with (
-        (folder / "tokens").open("wb") as tokens,
-        (folder / "counts").open("wb") as counts,
-        (folder / "ends").open("wb") as ends,
+        (folder / TOKENS).open("wb") as tokens,
+        (folder / COUNTS).open("wb") as counts,
+        (folder / ENDS).open("wb") as ends,
     ):
         for document in documents:
             if not document.ids.size:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from textwrap import shorten
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -90,10 +91,10 @@ class WeightNames:
                 f"{model.config.model_type!r} model: fetch it again, or give the "
                 "folder that this configuration belongs to"
             )
-        self._reverting = copy.copy(model)
+        self._reverting: Any = copy.copy(model)
         # As `from_pretrained` leaves it, for `revert_weight_conversion`.
         used = [rule for rule in self._rules if rule.was_used()]
-        self._reverting._weight_conversions = used  # noqa: SLF001
+        vars(self._reverting)["_weight_conversions"] = used
 
     def _matched(self) -> dict[str, Origin]:
         """Origins by the first name of what they make."""

@@ -24,13 +24,11 @@ from plimsoll_trainer.adapters.causal_lm import (
     check_vocabulary,
     workload_of,
 )
-from plimsoll_trainer.adapters.tensor_names import tensor_names
 from plimsoll_trainer.adapters.text_corpus import TextCorpus
 from plimsoll_trainer.epochs import Epochs
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
 from plimsoll_trainer.huggingface.documents import data_source
-from plimsoll_trainer.huggingface.model_folder import fresh_folder
 from plimsoll_trainer.huggingface.prepared_layers import prepared
 from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
 from plimsoll_trainer.huggingface.samples import TokenSamples
@@ -38,11 +36,13 @@ from plimsoll_trainer.huggingface.token_files import TokenSource
 from plimsoll_trainer.workload import DTYPES, AdamW, Workload
 
 
-def pretrain(
+def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     model: str,
     *,
     sequence_length: int,
     blocks: int | None = None,
+    lora: Mapping[str, Any] | None = None,
+    frozen: Sequence[str] | None = None,
     precision: str = Precision.BF16.value,
     learning_rate: float = 1e-4,
     weight_decay: float = 0.1,
@@ -54,6 +54,8 @@ def pretrain(
         model: folder or file of its configuration, a bundled name, or one of the hub.
         sequence_length: tokens in a sample.
         blocks: their number, if not that of the configuration.
+        lora: low-rank adapters to train, as in `finetune`.
+        frozen: patterns of names of parameters that do not train, as in `finetune`.
         precision: of parameters and activations; bf16 has masters in fp32.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
@@ -68,13 +70,20 @@ def pretrain(
     check_vocabulary(config)
     anatomies = anatomies_of(config, sequence_length)
     anatomy = anatomies[DTYPES[asked]]
-    return workload_of(
+    workload = workload_of(
         anatomies,
         batch=TextCorpus(sequence_length=sequence_length, seed=seed).batch,
         precision=asked,
         optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
         seed=seed,
-        export=fresh_folder(tensor_names(anatomy), anatomy.model, config),
+    )
+    return prepared(
+        workload,
+        anatomy,
+        config=config,
+        weights=None,
+        adapters=adapters_of(lora, anatomy.blocks),
+        frozen=frozen_by(frozen, lora),
     )
 
 
@@ -132,10 +141,18 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     return prepared(
         workload,
         anatomy,
+        config=config,
         weights=pretrained(anatomy.model, folder),
         adapters=adapters_of(lora, anatomy.blocks),
-        frozen=frozen if frozen is not None else ("*",) if lora else (),
+        frozen=frozen_by(frozen, lora),
     )
+
+
+def frozen_by(frozen: Sequence[str] | None, lora: object) -> Sequence[str]:
+    """Patterns of what does not train; by default all, if there are adapters."""
+    if frozen is not None:
+        return frozen
+    return ("*",) if lora is not None else ()
 
 
 def adapters_of(lora: Mapping[str, Any] | None, blocks: Sequence[Any]) -> Any:

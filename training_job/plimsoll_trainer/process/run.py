@@ -20,9 +20,9 @@ from typing import Any
 import torch.distributed as dist
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.pod_names import WEIGHTS
 from plimsoll_planner.records.document import digest_of
 from plimsoll_trainer.checkpoint.exported import (
-    WEIGHTS,
     check_exports,
     checkpoint_at,
     export_weights,
@@ -150,7 +150,7 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
 
 
 def export(job: Job, reporter: Reporter) -> None:
-    """Write the trained weights from rank 0, where that is asked for and not done yet.
+    """Write the trained weights from rank 0, where that is asked for.
 
     Raises:
         CheckpointError: they cannot be written.
@@ -158,10 +158,8 @@ def export(job: Job, reporter: Reporter) -> None:
     root, options = job.admitted.options.checkpoint_dir, job.admitted.options
     if not options.export_weights or root is None or job.rank:
         return
-    checkpoint = checkpoint_at(root)
-    target = root / WEIGHTS / checkpoint.name
-    if not target.exists():
-        export_weights(job.workload, checkpoint, target)
+    checkpoint, target = checkpoint_at(root), root / WEIGHTS
+    export_weights(job.workload, checkpoint, target, replaces=True)
     reporter.event("exported", step=step_of(checkpoint), folder=str(target))
     say(job.rank, f"trained weights: {target}")
 

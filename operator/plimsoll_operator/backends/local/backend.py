@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from plimsoll_operator.api.status import CheckpointsStatus
 from plimsoll_operator.backends.commands import PROFILE, Where
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.local.checkpoints import (
@@ -28,13 +29,19 @@ from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest, TaskResult
 from plimsoll_operator.backends.revision_effects import RevisionEffects
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    ObservedTask,
+    RecordedRevision,
+    TaskKind,
+)
 from plimsoll_operator.solving.revise_cache import ReviseQuestion
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import one_line
 from plimsoll_planner.pod_names import REVISION
 from plimsoll_planner.records.document import digest_of, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -95,6 +102,11 @@ class LocalBackend:
     def checkpoints(self) -> Path:
         """The folder in which the job saves."""
         return checkpoints_of(self.plan, self.folder)
+
+    @property
+    def saves(self) -> CheckpointsStatus:
+        """That folder, as a status names it."""
+        return CheckpointsStatus(folder=one_line(str(self.checkpoints)))
 
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""
@@ -213,7 +225,12 @@ class StoreRecords:
             now_s=now_s,
         )
 
-    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
-        """Write down what became of an attempt; the store has what was observed."""
-        del observed
+    async def end(
+        self,
+        ended: Attempt,
+        observed: Sequence[Observation],
+        revisions: Sequence[RecordedRevision],
+    ) -> None:
+        """Write down what became of an attempt; the store has what was reported."""
+        del observed, revisions
         await self.store.attempts.end(self.plan_uid, ended)

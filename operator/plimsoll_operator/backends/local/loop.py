@@ -187,7 +187,8 @@ class Loop:
         backend, now_s = self.backend, time.time()
         await self.read_plan()
         is_suspended = self.is_suspended
-        state = await backend.observer.observe(self.plan, backend.processes)
+        observed = await backend.observer.observe(self.plan, backend.processes)
+        state = replace(observed, checkpoints=backend.saves)
         decision = decide(
             replace(self.plan.spec, suspend=is_suspended),
             self.plan.status,

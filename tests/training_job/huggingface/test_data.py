@@ -1,0 +1,219 @@
+"""Texts as tokens and samples: nothing lost, nothing invented, nothing foreign."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("datasets")
+
+import datasets
+import torch
+from transformers import AutoTokenizer
+
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.documents import data_source
+from plimsoll_trainer.huggingface.samples import TokenSamples
+from plimsoll_trainer.huggingface.token_files import TokenSource
+
+TEXTS = ["def one():\n    return 1\n", "import sys\n", "x = {}\n" * 20]
+VOCABULARY = 1024
+
+
+def source_of(model: Path, data: object) -> TokenSource:
+    """Data as tokens of the small model."""
+    return TokenSource(data=data_source(data), tokenizer=model, vocabulary=VOCABULARY)
+
+
+def rows(path: Path, *found: dict[str, Any]) -> str:
+    """A file of lines of JSON."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in found), "utf-8")
+    return str(path)
+
+
+def texts_in(model: Path, source: TokenSource) -> list[str]:
+    """Texts of the documents, read back."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    files = source.open()
+    begins = [0, *files.ends[:-1]]
+    found = [files.tokens[a:b] for a, b in zip(begins, files.ends, strict=True)]
+    assert all(ids[-1] == tokenizer.eos_token_id for ids in found)
+    return [str(tokenizer.decode(ids[:-1])) for ids in found]
+
+
+def written(kind: str, folder: Path) -> object:
+    """The texts in files of some kind, as the arguments name them."""
+    path = folder / f"texts.{kind}"
+    table: Any = datasets.Dataset.from_dict({"body": TEXTS})
+    match kind:
+        case "jsonl":
+            return rows(path, *({"text": text} for text in TEXTS))
+        case "parquet":
+            table.to_parquet(str(path))
+            return {"path": str(path), "text": "body"}
+        case "saved":
+            table.save_to_disk(str(path))
+            return {"path": str(path), "text": "body"}
+        case _:
+            for place, text in enumerate(TEXTS):
+                (folder / f"{place}.txt").write_text(text, "utf-8")
+            return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "saved", "txt"])
+def test_every_kind_of_file_has_the_same_documents(
+    kind: str, model: Path, tmp_path: Path
+) -> None:
+    """Each text once, in order, with its end."""
+    assert texts_in(model, source_of(model, written(kind, tmp_path))) == TEXTS
+
+
+def test_tokens_are_made_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes map the same files; other texts have others."""
+    source = source_of(model, written("jsonl", tmp_path))
+    first = source.open()
+    monkeypatch.setattr(TokenSource, "_make", None)
+    assert np.array_equal(source.open().tokens, first.tokens)
+    monkeypatch.undo()
+    rows(tmp_path / "texts.jsonl", {"text": "other"})
+    assert source.open().tokens.size < first.tokens.size
+
+
+def test_completions_count_and_prompts_do_not(model: Path, tmp_path: Path) -> None:
+    """With the end of text behind each."""
+    pair = {"prompt": "import ", "completion": "sys\n"}
+    source = source_of(model, rows(tmp_path / "pairs.jsonl", pair))
+    files = source.open()
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    count = len(tokenizer("import ", add_special_tokens=False)["input_ids"])
+    assert files.counts.tolist() == [False] * count + [True] * (
+        files.tokens.size - count
+    )
+    assert tokenizer.decode(files.tokens[:-1]) == "import sys\n"
+
+
+def test_ready_tokens_are_taken_as_they_are(model: Path, tmp_path: Path) -> None:
+    """From a column, labels with it, or from an array."""
+    row = {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}
+    files = source_of(model, rows(tmp_path / "ids.jsonl", row)).open()
+    assert files.tokens.tolist() == [5, 6, 7]
+    assert files.counts.tolist() == [False, True, True]
+    np.save(tmp_path / "ids.npy", np.array([[1, 2, 3], [4, 5, 6]], np.uint16))
+    files = source_of(model, str(tmp_path / "ids.npy")).open()
+    assert files.tokens.tolist() == [1, 2, 3, 4, 5, 6]
+    assert files.ends.tolist() == [3, 6]
+
+
+def samples_of(model: Path, tmp_path: Path, *, is_packed: bool) -> TokenSamples:
+    """Three documents of known tokens, in samples of four."""
+    ids = ([9, 1, 2, 3, 4, 5, 6], [9, 7], [9, 8, 8])
+    path = rows(tmp_path / "ids.jsonl", *({"input_ids": one} for one in ids))
+    return TokenSamples(
+        source=source_of(model, path), sequence_length=4, is_packed=is_packed, padding=0
+    )
+
+
+def test_packed_samples_lose_no_token(model: Path, tmp_path: Path) -> None:
+    """Each is a target once, but for the first, and those behind the last sample."""
+    samples = samples_of(model, tmp_path, is_packed=True)
+    pairs = [samples[index] for index in range(len(samples))]
+    assert torch.cat([x for x, _ in pairs]).tolist() == [9, 1, 2, 3, 4, 5, 6, 9]
+    assert torch.cat([y for _, y in pairs]).tolist() == [1, 2, 3, 4, 5, 6, 9, 7]
+
+
+def test_documents_apart_are_cut_and_filled(model: Path, tmp_path: Path) -> None:
+    """What is filled up does not count."""
+    samples = samples_of(model, tmp_path, is_packed=False)
+    assert [(x.tolist(), y.tolist()) for x, y in (samples[i] for i in range(3))] == [
+        ([9, 1, 2, 3], [1, 2, 3, 4]),
+        ([9, 7, 0, 0], [7, -100, -100, -100]),
+        ([9, 8, 8, 0], [8, 8, -100, -100]),
+    ]
+
+
+def test_too_little_text_is_refused(model: Path, tmp_path: Path) -> None:
+    """For packed samples, with what would do."""
+    path = rows(tmp_path / "ids.jsonl", {"input_ids": [1, 2]})
+    samples = TokenSamples(
+        source=source_of(model, path), sequence_length=4, is_packed=True
+    )
+    with pytest.raises(
+        WorkloadError, match="has 2 tokens, and a packed sample takes 5"
+    ):
+        len(samples)
+
+
+def named(path: Path, content: bytes) -> str:
+    """A file with some bytes."""
+    path.write_bytes(content)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"", "a.jsonl is empty: give a file with text"),
+        ("a.txt", b"\xff\xfe caf\xe9", "cannot be read: .*codec can't decode"),
+        ("a.xyz", b"text", "is of no kind that can be read: name it"),
+        ("a.jsonl", b'{"body": "x"}\n', "has the columns body, and none is 'text'"),
+        ("a.jsonl", b'{"text": 5}\n', "row 0 has int in column 'text', and a text"),
+        ("a.jsonl", b'{"text": ""', "cannot be read"),
+        (
+            "a.jsonl",
+            b'{"input_ids": [5000]}\n',
+            "row 0 has token 5000, and the model kn",
+        ),
+        ("a.npy", b"text", "no array of token ids"),
+        ("a.jsonl", b'{"input_ids": []}\n', "has no text: give some"),
+    ],
+)
+def test_data_that_cannot_be_read_is_refused(
+    name: str, content: bytes, message: str, model: Path, tmp_path: Path
+) -> None:
+    """With the file, and what would do; nothing half-made is left."""
+    source = source_of(model, named(tmp_path / name, content))
+    with pytest.raises(WorkloadError, match=message):
+        source.open()
+    with pytest.raises(WorkloadError, match=message):
+        source.open()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"file": "a"}, "data has no field 'file': it takes path, split"),
+        ({}, "names no path"),
+        (5, "names no path"),
+    ],
+)
+def test_senseless_data_is_refused(data: object, message: str) -> None:
+    """With what is taken."""
+    with pytest.raises(WorkloadError, match=message):
+        data_source(data)
+
+
+def test_a_missing_file_is_refused(model: Path, tmp_path: Path) -> None:
+    """By its name."""
+    source = source_of(model, str(tmp_path / "not" / "there.jsonl"))
+    with pytest.raises(WorkloadError, match="neither a file nor a folder"):
+        source.open()
+
+
+def test_a_foreign_tokenizer_is_refused(model: Path, tmp_path: Path) -> None:
+    """One with tokens that the model has not, and a folder without any."""
+    path = rows(tmp_path / "a.jsonl", {"text": "x"})
+    small = TokenSource(data=data_source(path), tokenizer=model, vocabulary=100)
+    with pytest.raises(
+        WorkloadError, match="has a token 1023, and the model knows 100"
+    ):
+        small.open()
+    none = TokenSource(data=data_source(path), tokenizer=tmp_path, vocabulary=100)
+    with pytest.raises(WorkloadError, match=r"has no tokenizer: copy tokenizer\.json"):
+        none.open()
