@@ -188,6 +188,11 @@ class Workload:
                 "gradient_precision bf16 would round gradients that are computed in "
                 "fp32: leave it out, or give precision bf16 as well"
             )
+        if self.loading_workers < 0:
+            raise WorkloadError(
+                f"loading_workers {self.loading_workers}: give a number of processes, "
+                "or 0 to make samples before each step"
+            )
         names = [layer.name for layer in self.layers]
         if not names:
             raise WorkloadError("the workload has no layers: give at least one")

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch import Tensor
 
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -21,15 +22,23 @@ from plimsoll_trainer.devices.device import open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
-from plimsoll_trainer.engine.evaluating import evaluate, rounds
+from plimsoll_trainer.engine.evaluating import check_evaluation, evaluate, rounds
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
-from plimsoll_trainer.evaluation import Evaluation
+from plimsoll_trainer.epochs import Epochs
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.evaluation import EarlyStop, Evaluation
 from plimsoll_trainer.workload import TokenLoss, Workload
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt
-from tests.support.workloads import a_gpt, a_sequential, some_tokens, sum_of_tokens
+from tests.support.workloads import (
+    a_gpt,
+    a_sequential,
+    some_tokens,
+    sum_of_tokens,
+    tokens,
+)
 
 CPU = torch.device("cpu")
 NUM_SAMPLES = 13
@@ -197,6 +206,67 @@ def test_running_statistics_are_used_and_stay() -> None:
     kind = Kind(make=a_sequential, fields={}, cuts=(0, 6))
     [(evaluated, _, _)] = run_ranks(train_and_evaluate, 1, kind)
     assert evaluated[0] == pytest.approx(plain_loss(kind), rel=1e-6)
+
+
+def wide(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make samples of one more token than is trained on."""
+    x, y = tokens(step, first, count)
+    return torch.cat([x, x[:, :1]], 1), y
+
+
+def broken(*_: int) -> tuple[Tensor, Tensor]:
+    """Make none."""
+    raise ValueError("no such file")
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (
+            wide,
+            r"evaluation: inputs of one of 5 samples are int64\[1, 33\], and those of "
+            r"2 in training int64\[2, 32\]: give samples of the same shape and type",
+        ),
+        (broken, r"evaluation: batch\(0, 0, 1\) raises ValueError: no such file at "),
+    ],
+)
+def test_data_that_cannot_be_evaluated_on(data: Any, text: str) -> None:
+    """Is refused before the first step."""
+    workload = a_gpt(evaluation=Evaluation(data=data, num_samples=5))
+    with pytest.raises(WorkloadError, match=f"^{text}"):
+        check_evaluation(workload, boundaries_of(workload, 2))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"data": tokens}, "evaluation has data without a length, so all of it has no"),
+        ({"data": tokens, "num_samples": 0}, "evaluation has 0 samples, so it has no "),
+        ({"data": []}, "evaluation has 0 samples, so it has no loss: give some, or no"),
+        (
+            {"data": tokens, "num_samples": 4, "every_steps": -1},
+            "evaluation has every_steps -1: give a number of steps, or 0 to evaluate",
+        ),
+        (
+            {"data": tokens, "num_samples": 4, "early_stop": EarlyStop(patience=2)},
+            "early stop looks at evaluations, and without every_steps there is one at",
+        ),
+    ],
+)
+def test_evaluations_that_make_no_sense(fields: dict[str, Any], text: str) -> None:
+    """In one line that says what to give."""
+    with pytest.raises(WorkloadError, match=f"^{text}"):
+        assert Evaluation(**fields).number
+
+
+def test_a_data_set_is_evaluated_on_in_its_order() -> None:
+    """All of it, or the first samples; one that is trained on in epochs likewise."""
+    pairs = [(torch.tensor([float(n)]), torch.tensor(n)) for n in range(5)]
+    whole = Evaluation(data=pairs)
+    assert whole.number == 5
+    assert whole.batch(0, 3, 2)[1].tolist() == [3, 4]
+    assert Evaluation(data=pairs, num_samples=2).number == 2
+    assert Evaluation(data=Epochs(samples=pairs)).number == 5
 
 
 def test_all_replicas_make_as_many_passes() -> None:

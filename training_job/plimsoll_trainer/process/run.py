@@ -33,6 +33,7 @@ from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.equal_replicas import check_replicas
+from plimsoll_trainer.engine.evaluating import check_evaluation
 from plimsoll_trainer.engine.loading import Loader, open_loader
 from plimsoll_trainer.engine.shared_tensors import stages_that_share
 from plimsoll_trainer.engine.training import Trainer
@@ -179,6 +180,7 @@ def prepare(
         check_exports(job.workload)
     checkpoints = Checkpointing(options, control, watch, reporter, warn)
     boundaries = boundaries_of(job.workload, assignment.micro_batch)
+    check_evaluation(job.workload, boundaries)
     if need := check_host_memory(job.workload, assignment, world, control, warn):
         reporter.event(
             "host_memory",
