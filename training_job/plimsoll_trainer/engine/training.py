@@ -73,7 +73,7 @@ class StepResult:
     """Of the global batch; no training unless it is a number above 0."""
     gradient_norm: Tensor | None
     """Over all layers, before clipping; None where it is not clipped."""
-    is_skipped: bool = False
+    is_left_out: bool = False
     """Whether nothing was stepped on, as by a loss scaler: its loss may be none."""
 
 

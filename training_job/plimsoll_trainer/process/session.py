@@ -170,7 +170,7 @@ class Session:
         Raises:
             NoLossError: see above.
         """
-        if math.isfinite(loss) or result.is_skipped:
+        if math.isfinite(loss) or result.is_left_out:
             return
         if self.trainer.workload.stops_at_nan:
             good = self.checkpoints.last_good(step - 1)
