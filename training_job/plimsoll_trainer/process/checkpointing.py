@@ -203,16 +203,21 @@ class Checkpointing:
         self._report_save()
 
     def last_good(self, step: int) -> Path | None:
-        """The newest checkpoint up to a step, once what is being saved is; or None.
+        """The newest checkpoint up to a step; None if there is none.
 
-        Every rank calls this, as one of them found what is not good.
+        Later ones are set aside, so that whoever goes on does so from this one. All
+        ranks call this together.
         """
         if self._saver is None:
             return None
         self._wait(self._saver)
         self._report_save()
-        known = steps_in(self._saver.folders.root)
-        return next((folder for folder in known if step_of(folder) <= step), None)
+        folders = self._saver.folders
+        known = [one for one in steps_in(folders.root) if step_of(one) <= step]
+        if self.control.rank == 0:
+            for moved in folders.set_aside_after(step):
+                self.warn(f"set aside as {moved}: its weights may be no good")
+        return known[0] if known else None
 
     def _is_short_of_room(self, saver: Saver, step: int) -> bool:
         """Save; whether that failed because the disk is full.

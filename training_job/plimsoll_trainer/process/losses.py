@@ -29,10 +29,9 @@ def no_loss(what: str, loss: float, step: int, good: Path | None) -> NoLossError
             if step
             else ("nothing was trained yet")
         )
-    resume = ", to resume from by name (--resume-from)" if good is not None else ""
     return NoLossError(
-        f"the loss of {what} is {loss}, so training stops: {kept}{resume}; lower the "
-        f"learning rate, or look at the samples; {GO_ON}"
+        f"the loss of {what} is {loss}, so training stops: {kept}; lower the learning "
+        f"rate, or look at the samples; {GO_ON}"
     )
 
 

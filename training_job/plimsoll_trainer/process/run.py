@@ -137,6 +137,8 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         code = session.run(first_step)
         if code is ExitCode.DONE:
             export(job, reporter)
+            if session.last_words and job.rank == 0:
+                say(job.rank, session.last_words)
         reporter.event("end", exit_code=int(code))
     except Exception as error:
         reason = explain(error, watch.under_way, device)

@@ -57,6 +57,8 @@ class Session:
     has_warned: bool = False
     num_done: int = 0
     """Steps finished."""
+    last_words: str = ""
+    """The line that rank 0 is to end with; see `rules.endings` of the operator."""
 
     def run(self, first_step: int) -> ExitCode:
         """Train; return how it ended.
@@ -233,10 +235,10 @@ class Session:
         """Save and end, for it gets no better."""
         known = self.checkpoints.loop
         self.checkpoints.finish(step)
-        self._say(
+        self.last_words = (
             f"stopped early, after step {step} of {self.num_steps}: the last "
             f"{known.num_worse} evaluations are no better than {known.best_loss:.4f} "
-            f"after step {known.best_step}; this is the end of the job"
+            f"after step {known.best_step}"
         )
         if self.control.rank == 0:
             self.reporter.event(
