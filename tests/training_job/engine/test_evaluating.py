@@ -20,6 +20,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.devices.device import open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
+from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.evaluating import check_evaluation, evaluate, rounds
@@ -118,6 +119,7 @@ def train_and_evaluate(kind: Kind, *, evaluates: bool = True) -> Found:
         evaluated.append(float(evaluate(trainer, evaluation, 3)[0]))
         watch(Phase.EVALUATION)
     peaks = {str(phase): used for phase, used in watch.device_bytes.items()}
+    peaks["rest"] = EmulatedDevice().current_bytes
     return evaluated, trained, peaks
 
 
@@ -189,6 +191,16 @@ def test_an_evaluation_needs_no_more_than_a_step(place: int) -> None:
     """On every rank; a step's peaks are those that are predicted."""
     for _, _, peaks in looked_at(place):
         assert peaks["evaluation"] < max(peaks["backward"], peaks["optimizer-step"])
+
+
+@pytest.mark.slow
+def test_an_evaluation_keeps_nothing_of_a_layer() -> None:
+    """Beside what lies there between steps; a step has all layers of a micro-batch."""
+    [(_, _, peaks)] = run_ranks(
+        train_and_evaluate, 1, Kind(fields={"depth": 6}, cuts=(0, 8))
+    )
+    step, evaluation = (peaks[p] - peaks["rest"] for p in ("backward", "evaluation"))
+    assert evaluation < 0.4 * step
 
 
 @pytest.mark.slow
