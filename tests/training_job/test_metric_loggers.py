@@ -6,7 +6,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -87,18 +87,51 @@ def test_tensorboard_reads_every_step_once(tmp_path: Path) -> None:
     assert "train/samples_per_second" in found.Tags()["scalars"]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of what mlflow itself imports
-def test_mlflow_has_one_run_of_both_attempts(tmp_path: Path) -> None:
-    """In a file beside the checkpoints."""
-    mlflow = pytest.importorskip("mlflow")
+class FakeClient:
+    """MLflow's client, as far as it is used."""
+
+    runs: ClassVar[list[str]] = []
+    logged: ClassVar[list[tuple[str, str, float, int]]] = []
+    ended: ClassVar[list[tuple[str, str]]] = []
+
+    def __init__(self, tracking_uri: str) -> None:
+        """Take the place of a file."""
+        assert tracking_uri.startswith("sqlite:////")
+
+    def get_experiment_by_name(self, name: str) -> None:
+        """There is none."""
+
+    def create_experiment(self, name: str) -> str:
+        """Make one."""
+        return name
+
+    def create_run(self, experiment: str, **_: Any) -> Any:
+        """Make one of the experiment."""
+        self.runs.append(experiment)
+        return SimpleNamespace(info=SimpleNamespace(run_id=f"run-{len(self.runs)}"))
+
+    def log_metric(self, run_id: str, key: str, value: float, step: int) -> None:
+        """Write a number down."""
+        self.logged.append((run_id, key, value, step))
+
+    def set_terminated(self, run_id: str, status: str) -> None:
+        """End a run."""
+        self.ended.append((run_id, status))
+
+
+def test_mlflow_has_one_run_of_both_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the id that the first has left beside the checkpoints."""
+    spec = ModuleSpec("mlflow", None)
+    module = SimpleNamespace(MlflowClient=FakeClient, __spec__=spec)
+    monkeypatch.setitem(sys.modules, "mlflow", module)
     write(MLflow(experiment="tiny"), tmp_path)
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow/mlflow.db")
-    [experiment] = [one for one in client.search_experiments() if one.name == "tiny"]
-    [run] = client.search_runs([experiment.experiment_id])
-    assert run.info.status == "FINISHED"
-    history = client.get_metric_history(run.info.run_id, "train/loss")
-    assert {one.step for one in history} == set(range(1, 6))
+    assert FakeClient.runs == ["tiny"]
+    assert FakeClient.ended == [("run-1", "FINISHED")] * 2
+    steps = [step for _, key, _, step in FakeClient.logged if key == "train/loss"]
+    assert steps == [1, 2, 3, 4, 3, 4, 5]
+    assert ("run-1", "evaluation/loss", 2.5, 4) in FakeClient.logged
 
 
 def test_wandb_goes_on_with_its_run(
