@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -212,26 +213,41 @@ class Workload:
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 
 
+def decayed_groups(
+    parameters: Sequence[nn.Parameter], weight_decay: float
+) -> list[dict[str, Any]]:
+    """Groups of an optimizer: matrices are decayed, vectors are not."""
+    matrices = [p for p in parameters if p.ndim > 1]
+    vectors = [p for p in parameters if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdamW:
-    """The usual optimizer, as a `MakeOptimizer`; vectors are not decayed."""
+    """The usual optimizer, as a `MakeOptimizer`; vectors are not decayed.
+
+    Others are in `plimsoll_trainer.optimizers`.
+    """
 
     learning_rate: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
     weight_decay: float = 0.1
     mode: OptimizerMode = OptimizerMode.FUSED
     """Fused holds nothing on top of the state during its step."""
 
     def __call__(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         """Build the optimizer of one layer."""
-        matrices = [p for p in parameters if p.ndim > 1]
-        vectors = [p for p in parameters if p.ndim <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": self.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
+        beta1, beta2 = self.betas
         return torch.optim.AdamW(
-            [group for group in groups if group["params"]],
+            decayed_groups(parameters, self.weight_decay),
             lr=self.learning_rate,
+            betas=(beta1, beta2),
+            eps=self.epsilon,
             fused=self.mode is OptimizerMode.FUSED,
             foreach=self.mode is OptimizerMode.FOREACH,
         )

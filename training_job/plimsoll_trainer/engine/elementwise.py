@@ -1,10 +1,11 @@
 """Whether an optimizer treats each number on its own, and the bytes it keeps of each.
 
 In: the function that makes a workload's optimizer. Both are found by trying, on one
-small matrix. Replicas may divide the state of an optimizer only if a step on pieces of
-a parameter gives what a step on the whole gives, to the bit: so it is for SGD, Adam and
-their like, and not where the norm of a tensor or its rows count (Adafactor, LAMB,
-Muon). Called by `assignment`, and by the profiler, which notes both for the planner.
+matrix. Replicas may divide the state of an optimizer only if a step on pieces of a
+parameter gives what a step on the whole gives, to the bit: so it is for SGD, Adam and
+their like, and not where the norm of a tensor, its rows or blocks of its numbers count
+(Adafactor, LAMB, Muon, AdamW in 8 bits). Called by `assignment`, and by the profiler,
+which notes both for the planner.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 from plimsoll_trainer.engine.sharded_optimizer import PieceOf, over_pieces
 from plimsoll_trainer.workload import MakeOptimizer
 
-SHAPE = (16, 16)
-CUT = 128
-"""Numbers in the first of two pieces, whole vectors of every kernel."""
+SHAPE = (96, 96)
+"""More than the 4,096 numbers from which bitsandbytes keeps 8 bits, in each piece."""
+CUT = 4112
+"""Numbers in the first of two pieces: whole vectors of every kernel, and no whole
+blocks of 256."""
 NUM_STEPS = 6
 MASTER_BYTES = 4
 """Of a number in fp32, which a step is taken on where parameters are of less."""
