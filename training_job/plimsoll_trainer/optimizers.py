@@ -253,7 +253,7 @@ class TraceableAdafactor(torch.optim.Adafactor):
     def step(self, closure: Any = None) -> Any:
         """Step."""
         with traceable(self):
-            return super().step(closure)
+            return super().step(closure)  # type: ignore[no-untyped-call]
 
 
 TraceableAdafactor.__name__ = "Adafactor"  # in messages and profiles
@@ -271,7 +271,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         for part in parts:
             part.state = self.state
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Step all of them, on the groups as they are now."""
         del closure
         for part in self._parts:
@@ -314,7 +314,9 @@ def countable_adamw_8bit() -> Any:
             with traceable(self):
                 count = int(kept["step"].item())
             is_small = "absmax1" not in kept
-            tables = {} if is_small else {k: self.name2qmap[v] for k, v in TABLES.items()}
+            tables = (
+                {} if is_small else {k: self.name2qmap[v] for k, v in TABLES.items()}
+            )
             self.state[p] = {**kept, **tables, "step": count}
             super().update_step(group, p, gindex, pindex)
             kept["step"] += 1

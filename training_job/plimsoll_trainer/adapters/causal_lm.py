@@ -123,9 +123,9 @@ def causal_lm(
         batch = TextCorpus(sequence_length=sequence_length, seed=seed).batch
     anatomies = {
         dtype: dissect(config, sequence_length, dtype=dtype)
-        for dtype in DTYPES.values()
+        for dtype in {torch.float32, torch.bfloat16, DTYPES[precision.of_parameters]}
     }
-    anatomy = anatomies[DTYPES[precision]]
+    anatomy = anatomies[DTYPES[precision.of_parameters]]
     layers = layers_of(anatomies, anatomy)
     kinds = {layer.kind for layer in layers}
     blocks = [at for at in range(len(anatomy.blocks)) if block_name(at) in kinds]

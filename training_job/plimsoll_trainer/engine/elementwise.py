@@ -22,8 +22,6 @@ CUT = 4112
 """Numbers in the first of two pieces: whole vectors of every kernel, and no whole
 blocks of 256."""
 NUM_STEPS = 6
-MASTER_BYTES = 4
-"""Of a number in fp32, which a step is taken on where parameters are of less."""
 
 
 def is_elementwise(make: MakeOptimizer, device: torch.device | str = "cpu") -> bool:
@@ -72,14 +70,19 @@ def stepped_both_ways(
 
 
 def bytes_per_number(
-    make: MakeOptimizer, dtype: torch.dtype, device: torch.device
+    make: MakeOptimizer,
+    dtype: torch.dtype,
+    device: torch.device,
+    least: torch.dtype = torch.float32,
 ) -> int:
     """Bytes of optimizer state that every number of a parameter has.
 
-    Masters in fp32 count, where `dtype` is another. Apart from that is what each
-    parameter has once, such as a count of steps.
+    Masters count, of the smallest type that a step is taken on, where `dtype` is
+    smaller. Apart from that is what each parameter has once, such as a count of steps.
     """
-    whole = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float32, device=device))
+    has_master = dtype.itemsize < least.itemsize
+    stepped = least if has_master else dtype
+    whole = nn.Parameter(torch.zeros(SHAPE, dtype=stepped, device=device))
     optimizer = make([whole])
     whole.grad = torch.zeros_like(whole)
     optimizer.step()
@@ -88,4 +91,4 @@ def bytes_per_number(
         for value in optimizer.state[whole].values()
         if isinstance(value, Tensor) and value.shape == whole.shape
     )
-    return kept + (0 if dtype == torch.float32 else MASTER_BYTES)
+    return kept + has_master * least.itemsize
