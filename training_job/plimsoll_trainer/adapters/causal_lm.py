@@ -278,8 +278,18 @@ def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:
 def build_now(
     anatomies: Anatomies, build: Callable[..., nn.Module], *place: int
 ) -> nn.Module:
-    """Build a layer in torch's default type, which the workload's precision sets."""
-    return build(anatomies[torch.get_default_dtype()], *place)
+    """Build a layer in torch's default type, which the workload's precision sets.
+
+    Raises:
+        WorkloadError: the model was not taken apart in that type.
+    """
+    dtype = torch.get_default_dtype()
+    if dtype not in anatomies:
+        raise WorkloadError(
+            f"this model was taken apart in other types than {dtype}: give the "
+            "precision to causal_lm, and do not change it afterwards"
+        )
+    return build(anatomies[dtype], *place)
 
 
 def block_name(place: int) -> str:
