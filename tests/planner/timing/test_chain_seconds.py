@@ -91,8 +91,10 @@ def test_products_of_two_bytes_have_the_rate_of_bf16(precision: str) -> None:
     """Whatever parameters are in; fp16 has its own where an offer states one."""
     recipe = a_recipe(precision=Precision(precision))
     known, same = (
-        chain_seconds(chain_profile([Layer(flop=512.0)], **of), RATED, Bound.LOWER, 1)
-        for of in ({"recipe": recipe}, {})
+        chain_seconds(
+            chain_profile([Layer(flop=512.0)], recipe=of), RATED, Bound.LOWER, 1
+        )
+        for of in (recipe, a_recipe())
     )
     assert known.forward[0] == same.forward[0] > 0
     twice = ComputeRate(precision=Precision.FP16, flop_per_s=2048.0)
