@@ -159,11 +159,13 @@ def a_trained_gpt(
     optimizer: str = "adamw",
     arguments: Mapping[str, Any] = NO_ARGUMENTS,
     frozen: Sequence[int] = (),
+    stilled: Sequence[int] = (),
     first_scale: float = 2.0**8,
     **fields: Any,
 ) -> Workload:
     """Build a small GPT, untied, with an optimizer by name and some layers frozen.
 
+    Of layers in `frozen` matrices are, and of those in `stilled` everything is.
     Gradients in fp16 do not overflow at the first scale, so that the first step makes
     the optimizer's state.
     """
@@ -173,11 +175,14 @@ def a_trained_gpt(
         tied=False,
         **fields,
     )
+    least = dict.fromkeys(frozen, 2) | dict.fromkeys(stilled, 0)
     layers = (
         replace(
-            layer, factory=partial(Frozen, layer.factory), kind=f"frozen {layer.kind}"
+            layer,
+            factory=partial(Frozen, layer.factory, least[place]),
+            kind=f"{layer.kind}, frozen from {least[place]}",
         )
-        if place in frozen
+        if place in least
         else layer
         for place, layer in enumerate(made.layers)
     )
@@ -185,14 +190,14 @@ def a_trained_gpt(
 
 
 class Frozen(nn.Module):
-    """A layer whose matrices are not trained."""
+    """A layer whose parameters of so many dimensions and more are not trained."""
 
-    def __init__(self, factory: Callable[[], nn.Module]) -> None:
+    def __init__(self, factory: Callable[[], nn.Module], least: int) -> None:
         """Build it."""
         super().__init__()
         self.layer = factory()
         for parameter in self.layer.parameters():
-            parameter.requires_grad_(parameter.ndim < 2)
+            parameter.requires_grad_(parameter.ndim < least)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run it."""

@@ -35,7 +35,13 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.random_keys import random_key, seed_device
 from plimsoll_trainer.workload import LossScaling, Tie, TokenLoss, Workload
 from tests.support.ranks import run_ranks
-from tests.support.workloads import a_gpt, a_turning, some_tokens, sum_of_tokens
+from tests.support.workloads import (
+    a_gpt,
+    a_trained_gpt,
+    a_turning,
+    some_tokens,
+    sum_of_tokens,
+)
 
 CPU = torch.device("cpu")
 
@@ -440,6 +446,16 @@ RECIPE_KINDS = {
         replicas=2,
         tolerances=FP16_TOLERANCES,
         workload=(FP16_AUTOCAST, SCALED),
+    ),
+    "frozen first layers, three stages": Kind(
+        cuts=(0, 1, 2, 5), make=a_trained_gpt, workload=(("stilled", (0, 1)),)
+    ),
+    "frozen layers among others": Kind(
+        cuts=(0, 2, 5),
+        replicas=2,
+        recomputed=frozenset((0, 2)),
+        make=a_trained_gpt,
+        workload=(("stilled", (0, 3)), ("frozen", (1,))),
     ),
     "fp16 in pieces": Kind(
         cuts=(0, 5),

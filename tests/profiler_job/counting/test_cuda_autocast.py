@@ -83,7 +83,7 @@ def test_a_norm_between_products_keeps_fp32_on_a_gpu(
     rows = 128
     with open_bench(kind, Source.TRACED) as bench:
         layer = build_layer(workload, 0, bench.device)
-        case = LayerCase(incoming=TensorSpec((rows, 128), FP32), is_first=False)
+        case = LayerCase(incoming=TensorSpec((rows, 128), FP32), is_untrained=False)
         found = probe_activations(layer, case, bench)
     weights = 2 * 2 * 128 * 256
     kept = 2 * rows * 128 + 2 * rows * 256

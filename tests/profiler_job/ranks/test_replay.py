@@ -190,6 +190,7 @@ RECIPES = {
     "fp16": a_recipe(("precision", "fp16"), replicas=2),
     "fp16 in autocast": a_recipe(("precision", "fp16-autocast")),
     "frozen": a_recipe(("frozen", (0, 1, 4))),
+    "frozen first layers": a_recipe(("stilled", (0, 1))),
     **{
         f"{name} {arguments}": a_recipe(("optimizer", name), ("arguments", arguments))
         for name, arguments in (
@@ -208,6 +209,19 @@ RECIPES = {
 def test_other_recipes_hold_what_is_predicted(case: Case) -> None:
     """As above, whatever a rank computes in and steps with."""
     test_formula_and_replay_hold_what_real_ranks_hold(case)
+
+
+def test_a_cut_where_nothing_is_trained_yet_has_no_gradient() -> None:
+    """Nothing is sent back there, as the replay knows; the formula counts it once."""
+    case = a_recipe(("stilled", (0, 1, 2)))
+    real = run_ranks(real_peak, len(case.cuts), case)
+    assert run_on_device(replayed_peaks, case) == pytest.approx(
+        real, abs=TOLERANCE_BYTES
+    )
+    first, second = run_on_device(predicted_peaks, case)
+    boundary = case.job().boundaries.between[3].nbytes
+    assert first == pytest.approx(real[0], abs=TOLERANCE_BYTES)
+    assert second == pytest.approx(real[1] + boundary, abs=TOLERANCE_BYTES)
 
 
 DIVIDED = {
