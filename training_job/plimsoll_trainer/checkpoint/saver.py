@@ -36,7 +36,9 @@ from plimsoll_trainer.checkpoint.manifest import (
     Identity,
     Manifest,
     SavedFile,
+    SavedScale,
     describe_file,
+    saved_scale,
 )
 from plimsoll_trainer.checkpoint.planners import SaveBoxes
 from plimsoll_trainer.checkpoint.room import lacks_room
@@ -70,6 +72,14 @@ class SaveFigures:
     num_bytes: int
     set_aside: tuple[Path, ...]
     """Checkpoints of later steps that somebody else had put into the folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Circumstances:
+    """What a step was trained under, which its manifest says."""
+
+    plan_digest: str
+    loss_scale: SavedScale | None
 
 
 @dataclass
@@ -136,25 +146,31 @@ class Saver:
         stall_s = time.monotonic() - begin_s
         self._thread = threading.Thread(
             target=self._save,
-            args=(step, self.plan_digest, copies, stall_s),
+            args=(step, self._circumstances(), copies, stall_s),
             daemon=True,
             name="saver",
         )
         self._thread.start()
 
+    def _circumstances(self) -> Circumstances:
+        """What the manifest says of this step besides its files."""
+        return Circumstances(
+            plan_digest=self.plan_digest, loss_scale=saved_scale(self.trainer)
+        )
+
     def _save(
-        self, step: int, plan_digest: str, copies: Sequence[Box], stall_s: float
+        self, step: int, around: Circumstances, copies: Sequence[Box], stall_s: float
     ) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread.
 
-        The plan is that of the step: it may be another one by now.
+        Plan and scale are those of the step: they may be others by now.
         """
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
-            moved = self._commit(step, plan_digest, folder) if self.rank == 0 else []
+            moved = self._commit(step, around, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
             self._fail(step, folder, error, num_bytes)
             return
@@ -214,7 +230,7 @@ class Saver:
         written: Written = pickle.loads(done.read_bytes())  # noqa: S301 - our own rank
         return written
 
-    def _commit(self, step: int, plan_digest: str, folder: Path) -> list[Path]:
+    def _commit(self, step: int, around: Circumstances, folder: Path) -> list[Path]:
         """Finish what all ranks have written; return what had to be set aside."""
         end_s = time.monotonic() + PATIENCE_S
         written = [
@@ -226,9 +242,10 @@ class Saver:
         manifest = Manifest(
             step=step,
             attempt=self.folders.attempt,
-            plan_digest=plan_digest,
+            plan_digest=around.plan_digest,
             torch_version=str(torch.__version__),
             identity=self.identity,
+            loss_scale=around.loss_scale,
             files=(
                 describe_file(folder / ".metadata"),
                 *(file for part in written for file in part.files),

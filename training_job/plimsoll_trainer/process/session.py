@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.training import StepResult, Trainer
 from plimsoll_trainer.errors import NotSavedError, WorkloadError
 from plimsoll_trainer.process.checkpointing import Checkpointing
 from plimsoll_trainer.process.revisions import Revisions
@@ -40,6 +40,7 @@ class Session:
     num_steps: int
     clock: Callable[[], float] = time.monotonic
     has_warned: bool = False
+    has_left_out: bool = False
 
     def run(self, first_step: int) -> ExitCode:
         """Train; return how it ended.
@@ -73,7 +74,9 @@ class Session:
         check_count(float(result.count), step + 1)
         norm = result.gradient_norm
         step_s = self.clock() - begin_s
-        self._warn_of(loss, step + 1)
+        if not result.is_left_out:
+            self._warn_of(loss, step + 1)
+        self._warn_of_scale(result, step + 1)
         figures = StepFigures(
             step=step + 1,
             num_steps=self.num_steps,
@@ -90,6 +93,7 @@ class Session:
                 loss=figures.loss,
                 gradient_norm=figures.gradient_norm,
                 step_s=step_s,
+                **scale_of(result),
             )
         self.reporter.after_step(step + 1, step_s, self.trainer.timer.take())
 
@@ -117,10 +121,35 @@ class Session:
                 "the learning rate, or look at the batch of that step"
             )
 
+    def _warn_of_scale(self, result: StepResult, step: int) -> None:
+        """Warn once that steps are left out, and once that the scale will not do."""
+        if result.loss_scale is None or not result.is_left_out:
+            return
+        next_scale = result.loss_scale * self.trainer.workload.loss_scaling.backoff
+        if not self.has_left_out:
+            self.has_left_out = True
+            self._say(
+                f"gradients of step {step} are not finite in fp16 with the loss scaled "
+                f"by {result.loss_scale:g}: the step is left out, the next scale is "
+                f"{next_scale:g}; later steps are not named"
+            )
+        if next_scale < 1 <= result.loss_scale:
+            self._say(
+                f"the scale of the loss falls below 1 at step {step}: fp16 does not "
+                "hold what this model computes; train it in bf16"
+            )
+
     def _say(self, text: str) -> None:
         """Write one line for people, once for all ranks."""
         if self.control.rank == 0:
             say(0, text)
+
+
+def scale_of(result: StepResult) -> dict[str, object]:
+    """Fields of a report where the loss is scaled."""
+    if result.loss_scale is None:
+        return {}
+    return {"loss_scale": result.loss_scale, "is_left_out": result.is_left_out}
 
 
 def check_count(count: float, step: int) -> None:
