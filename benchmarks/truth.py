@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.progress import track
@@ -37,8 +38,25 @@ ROWS = RESULTS / "truth.csv"
 
 def measure() -> Iterator[Measurement]:
     """Yield the figures."""
+    rows = list(all_rows())
+    write_rows(rows, ROWS)
+    yield from against_truth(rows)
+    for name in MODELS:
+        own = [row for row in rows if row.model == name]
+        predicted, true = [r.predicted_s for r in own], [r.true_s for r in own]
+        yield Measurement(
+            name=f"step time, rank correlation, {name}",
+            runs=(rank_correlation(predicted, true),),
+            unit="",
+            goal=Goal(at_least=0.9),
+        )
+    gaps = [100 * abs(row.predicted_s / row.true_s - 1) for row in rows]
+    yield Measurement(name="step time against truth", runs=tuple(gaps), unit="%")
+
+
+def all_rows() -> Iterator[Comparison]:
+    """Yield a comparison of every plan of every model."""
     link = measure_link()
-    rows: list[Comparison] = []
     for name in track(MODELS, description="models"):
         made = profile_of(name)
         num_layers = len(made.layers.name)
@@ -51,11 +69,12 @@ def measure() -> Iterator[Measurement]:
                     hows += split_arrangements(num_layers, degree, sequences)
                     if sequences is Sequences.WHOLE:
                         hows += offloaded_arrangements(num_layers, degree)
-        rows.extend(
-            compare(name, made, how, link, truth)
-            for how, truth in zip(hows, run_plans(name, hows), strict=True)
-        )
-    write_rows(rows)
+        for how, truth in zip(hows, run_plans(name, hows), strict=True):
+            yield compare(name, made, how, link, truth)
+
+
+def against_truth(rows: Sequence[Comparison]) -> Iterator[Measurement]:
+    """Yield what predicted bytes are off by, over all ranks."""
     formula = [100 * abs(gap) for row in rows for gap in row.formula]
     replayed = [100 * abs(gap) for row in rows for gap in row.replayed]
     upper = [bound for row in rows for bound in row.upper]
@@ -70,17 +89,6 @@ def measure() -> Iterator[Measurement]:
         goal=Goal(at_least=1.0),
     )
     yield Measurement(name="whole life above steady step", runs=tuple(life), unit="%")
-    for name in MODELS:
-        own = [row for row in rows if row.model == name]
-        predicted, true = [r.predicted_s for r in own], [r.true_s for r in own]
-        yield Measurement(
-            name=f"step time, rank correlation, {name}",
-            runs=(rank_correlation(predicted, true),),
-            unit="",
-            goal=Goal(at_least=0.9),
-        )
-    gaps = [100 * abs(row.predicted_s / row.true_s - 1) for row in rows]
-    yield Measurement(name="step time against truth", runs=tuple(gaps), unit="%")
 
 
 def spread(
@@ -107,10 +115,10 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def write_rows(rows: Sequence[Comparison]) -> None:
+def write_rows(rows: Sequence[Comparison], path: Path) -> None:
     """Write every plan as a line, to look at what lies behind a figure."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with ROWS.open("w", newline="") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(
             "model plan formula_% replay_% upper_x predicted_s true_s".split()  # noqa: SIM905

@@ -13,7 +13,7 @@ from benchmarks.gpu.results import Interval, ProfileRow, RankRow
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ByteColumns
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import NUMBER_BYTES, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
@@ -82,7 +82,7 @@ def three(interval: ByteInterval) -> Interval:
 
 def num_parameters(traced: ModelProfile) -> int:
     """Numbers of the model, shared ones once."""
-    costs, size = traced.costs, 2 if traced.recipe.precision == "bf16" else 4
+    costs, size = traced.costs, NUMBER_BYTES[traced.recipe.precision]
     row_of = {kind: row for row, kind in enumerate(costs.kind)}
     rows = [row_of[kind] for kind in traced.layers.kind]
     total = sum(costs.parameter_bytes[row] for row in rows)

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from examples import mlp, wide_layer
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import Precision, Sequences
 from plimsoll_planner.records.override import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.optimizers import optimizer_named
+from plimsoll_trainer.workload import LossScaling, Workload
 from tests.support import unet
 
 GLOBAL_BATCH = 16
@@ -99,9 +102,77 @@ MODELS: dict[str, Callable[[], Workload]] = {
 }
 
 
+RECIPE_LAYERS = 4
+"""Blocks of the model that recipes train."""
+FIRST_SCALE = 2.0**8
+"""Of a loss in fp16: nothing overflows, so that the first step makes all state."""
+
+
+def trained_by(optimizer: str, **arguments: Any) -> Workload:
+    """Train a small Llama in fp32 with an optimizer by name."""
+    return recipe(optimizer=optimizer_named(optimizer, **arguments))
+
+
+def trained_in(precision: Precision, **fields: Any) -> Workload:
+    """Train it with AdamW in another precision."""
+    scaling = LossScaling(first=FIRST_SCALE)
+    return recipe(precision=precision, loss_scaling=scaling, **fields)
+
+
+def recipe(**fields: Any) -> Workload:
+    """The small Llama that recipes train."""
+    return causal_lm(
+        CONFIGURATIONS["llama"] | {"num_hidden_layers": RECIPE_LAYERS},
+        sequence_length=SEQUENCE,
+        tokens_at_once=TOKENS_AT_ONCE,
+        **fields,
+    )
+
+
+def partly_frozen() -> Workload:
+    """Train the last blocks and the head, and of the others vectors alone."""
+    made = recipe()
+    half = len(made.layers) // 2
+    frozen = (
+        replace(
+            layer, factory=partial(freeze, layer.factory), kind=f"{layer.kind}, frozen"
+        )
+        for layer in made.layers[:half]
+    )
+    return replace(made, layers=(*frozen, *made.layers[half:]))
+
+
+def freeze(factory: Callable[[], nn.Module]) -> nn.Module:
+    """Build a layer whose matrices are not trained."""
+    module = factory()
+    for parameter in module.parameters():
+        parameter.requires_grad_(parameter.ndim < MATRIX)
+    return module
+
+
+MATRIX = 2
+"""Dimensions."""
+RECIPES: dict[str, Callable[[], Workload]] = {
+    "sgd": partial(trained_by, "sgd"),
+    "sgd, momentum": partial(trained_by, "sgd", momentum=0.9),
+    "adafactor": partial(trained_by, "adafactor"),
+    "muon": partial(trained_by, "muon"),
+    "lion": partial(trained_by, "lion"),
+    "adamw, 8 bits": partial(trained_by, "adamw-8bit"),
+    "bf16, pure": partial(trained_in, Precision.PURE_BF16),
+    "bf16, pure, sums too": partial(
+        trained_in, Precision.PURE_BF16, gradient_precision=Precision.BF16
+    ),
+    "bf16, autocast": partial(trained_in, Precision.BF16_AUTOCAST),
+    "fp16": partial(trained_in, Precision.FP16),
+    "fp16, autocast": partial(trained_in, Precision.FP16_AUTOCAST),
+    "partly frozen": partly_frozen,
+}
+
+
 def workload(*, name: str) -> Workload:
-    """Build a model by name; the entry point that is profiled."""
-    return MODELS[name]()
+    """Build a model or recipe by name; the entry point that is profiled."""
+    return (MODELS | RECIPES)[name]()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,6 +318,22 @@ def split_arrangements(
         for how in (divided, replace(also_in_two, recomputed=inner)):
             if how.num_ranks <= MOST_RANKS:
                 yield how
+
+
+def recipe_arrangements(
+    num_layers: int, *, is_divisible: bool
+) -> Iterator[Arrangement]:
+    """Yield plans of one model by another recipe, with most of what plans have."""
+    inner, half = tuple(range(1, num_layers - 1)), num_layers // 2
+    yield Arrangement(cuts=(0,))
+    yield Arrangement(cuts=(0, half), recomputed=inner[:half])
+    host = (OptimizerHome.HOST,) * 3
+    yield Arrangement(cuts=(0, 2, half), micro_batch=1, homes=host)
+    yield Arrangement(cuts=(0, half), replicas=2, offloaded=inner)
+    if is_divisible:
+        levels = (Sharding.OPTIMIZER,), (Sharding.PARAMETERS,) * 2
+        yield Arrangement(cuts=(0,), replicas=2, shardings=levels[0], recomputed=inner)
+        yield Arrangement(cuts=(0, half), replicas=2, shardings=levels[1])
 
 
 def sharded_arrangements(num_layers: int, level: Sharding) -> Iterator[Arrangement]:

@@ -116,14 +116,14 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
     )
 
 
-def profile_of(name: str) -> ModelProfile:
-    """Measure a model on one emulated device."""
+def profile_of(name: str, degrees: Sequence[int] = DEGREES) -> ModelProfile:
+    """Measure a model on one emulated device, whole and split by some degrees."""
     request = ProfileRequest(
         entrypoint="benchmarks.support.truth_models:workload",
         arguments=json.dumps({"name": name}),
         device_kind=DeviceKind.EMULATED,
         source=Source.MEASURED,
-        tensor_degrees=DEGREES,
+        tensor_degrees=tuple(degrees),
     )
     return profile(request, ignore)
 

@@ -44,7 +44,10 @@ OUTSIDE: dict[str, set[str]] = {
     "plimsoll_trainer": {
         "torch",
         "numpy",
-        "transformers",  # in the one adapter that takes its models apart
+        "transformers",  # in the adapter that takes its models apart, and huggingface
+        "datasets",  # texts of every kind of file; by whoever names one
+        "peft",  # low-rank adapters; by whoever asks for some
+        "safetensors",  # weights in the format of transformers, which brings it
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
         "import_module('wandb')",  # where a workload names it
@@ -67,7 +70,7 @@ OUTSIDE: dict[str, set[str]] = {
         "platformdirs",
         "jinja2",
         "rich",
-        "import_module(f'{verbs.__name__}.{cmd_name}')",  # its own verbs
+        "import_module(f'{verbs.__name__}.{name}')",  # its own verbs
     },
 }
 """Imports of each package besides the standard library; grows with its use."""

@@ -35,6 +35,10 @@ def workload(*, precision="fp32", **fields):
     fields = {"depth": 3, "width": 16} | fields
     return a_gpt(precision=Precision(precision), **fields)
 
+def trained(*, depth=3, width=16, **fields):
+    from tests.support.workloads import a_trained_gpt
+    return a_trained_gpt(depth=depth, width=width, **fields)
+
 def fails_in_backward(**fields):
     return a_gpt(loss=bad_loss, **fields)
 

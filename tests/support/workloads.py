@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,12 +16,21 @@ from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.sequential import from_factories, from_sequential
+from plimsoll_trainer.optimizers import optimizer_named
 from plimsoll_trainer.random_keys import random_key
 from plimsoll_trainer.torch_internals.operators import FakeTensor
-from plimsoll_trainer.workload import AdamW, Layer, SumAndCount, Tie, Workload
+from plimsoll_trainer.workload import (
+    AdamW,
+    Layer,
+    LossScaling,
+    SumAndCount,
+    Tie,
+    Workload,
+)
 
 VOCABULARY = 96
 SEQUENCE = 32
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 IGNORED = -100
 """A target that does not count."""
 
@@ -141,6 +152,57 @@ def a_gpt(
         "tokens_per_sample": SEQUENCE,
     }
     return Workload(layers=layers, **(defaults | fields))
+
+
+def a_trained_gpt(
+    *,
+    optimizer: str = "adamw",
+    arguments: Mapping[str, Any] = NO_ARGUMENTS,
+    frozen: Sequence[int] = (),
+    stilled: Sequence[int] = (),
+    first_scale: float = 2.0**8,
+    **fields: Any,
+) -> Workload:
+    """Build a small GPT, untied, with an optimizer by name and some layers frozen.
+
+    Of layers in `frozen` matrices are, and of those in `stilled` everything is.
+    Gradients in fp16 do not overflow at the first scale, so that the first step makes
+    the optimizer's state.
+    """
+    made = a_gpt(
+        optimizer=optimizer_named(optimizer, **arguments),
+        loss_scaling=LossScaling(first=first_scale),
+        tied=False,
+        **fields,
+    )
+    least = dict.fromkeys(frozen, 2) | dict.fromkeys(stilled, 0)
+    layers = (
+        replace(
+            layer,
+            factory=partial(Frozen, layer.factory, least[place]),
+            kind=f"{layer.kind}, frozen from {least[place]}",
+        )
+        if place in least
+        else layer
+        for place, layer in enumerate(made.layers)
+    )
+    return replace(made, layers=tuple(layers))
+
+
+class Frozen(nn.Module):
+    """A layer whose parameters of so many dimensions and more are not trained."""
+
+    def __init__(self, factory: Callable[[], nn.Module], least: int) -> None:
+        """Build it."""
+        super().__init__()
+        self.layer = factory()
+        for parameter in self.layer.parameters():
+            parameter.requires_grad_(parameter.ndim < least)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        return y
 
 
 class Killer(nn.Module):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
-from plimsoll_planner.records.model_profile import Variant
-from tests.support.jobs import Job, losses
+from plimsoll_planner.records.model_profile import OptimizerMode, Variant
+from tests.support.jobs import Job, events, losses
 
 Plan = tuple[tuple[int, ...], dict[str, Any]]
 
@@ -72,12 +74,24 @@ CLOSE = [
 ]
 
 
-def resume(job: Job, before: Plan, after: Plan, **args: Any) -> tuple[Any, Any]:
-    """Train 6 steps, and the last 3 again under another plan; return the losses."""
+def resume(
+    job: Job,
+    before: Plan,
+    after: Plan,
+    on: Mapping[str, Any] = MappingProxyType({}),
+    **args: Any,
+) -> tuple[Any, Any]:
+    """Train 6 steps, and the last 3 again under another plan; return the losses.
+
+    Both plans have the fields `on`, of which an entry point is the job's as well.
+    """
     common: dict[str, Any] = {"args": json.dumps(args), "saves": True}
-    job.run(before[0], 6, plan=before[1], report="whole", checkpoint_every=3, **common)
+    if "entrypoint" in on:
+        common["entrypoint"] = on["entrypoint"]
+    first, second = before[1] | dict(on), after[1] | dict(on)
+    job.run(before[0], 6, plan=first, report="whole", checkpoint_every=3, **common)
     middle = job.checkpoints / "step-00000003"
-    job.run(after[0], 6, plan=after[1], report="resumed", resume_from=middle, **common)
+    job.run(after[0], 6, plan=second, report="resumed", resume_from=middle, **common)
     again = losses(job.report("resumed"))
     assert sorted(again) == [4, 5, 6]
     whole = losses(job.report("whole"))
@@ -95,6 +109,39 @@ def test_nothing_changes_to_the_bit(
     """
     again, whole = resume(job, before, after, **args)
     assert again == whole
+
+
+FUSED, LOOP = OptimizerMode.FUSED, OptimizerMode.LOOP
+RECIPES: list[tuple[Plan, Plan, OptimizerMode, dict[str, Any]]] = [
+    (TWO, ONE, FUSED, {"optimizer": "sgd", "arguments": {"momentum": 0.9}}),
+    (TWO, UNEVEN, LOOP, {"optimizer": "adafactor"}),
+    (ONE, TWO_ON_HOST, LOOP, {"optimizer": "muon"}),
+    (DIVIDED_BY_2, REPLICAS, LOOP, {"optimizer": "lion"}),
+    (TWO_ON_HOST, ONE, LOOP, {"optimizer": "adamw-8bit", "width": 32}),
+    (TWO, ONE, FUSED, {"precision": "bf16-pure"}),
+    (REPLICAS, PARAMETERS_BY_2, FUSED, {"precision": "bf16-autocast"}),
+    (TWO, UNEVEN, FUSED, {"precision": "fp16", "first_scale": 2.0**24}),
+    (ONE, TWO, FUSED, {"precision": "fp16-autocast", "first_scale": 2.0**24}),
+    (TWO, ONE, FUSED, {"frozen": (0, 2)}),
+]
+"""The scale of the fourth step is another one than that of the first."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mode", "args"), RECIPES, ids=[str(r[-1]) for r in RECIPES]
+)
+def test_nothing_changes_whatever_is_trained_with(
+    before: Plan, after: Plan, mode: OptimizerMode, args: dict[str, Any], job: Job
+) -> None:
+    """As above: all that an optimizer keeps is saved, and the scale of the loss."""
+    on = {"entrypoint": "tiny_model:trained", "optimizer_mode": mode}
+    again, whole = resume(job, before, after, on, max_gradient_norm=None, **args)
+    assert again == whole
+    if "first_scale" in args:
+        reports = (job.report(name) for name in ("whole", "resumed"))
+        first, second = ([e["loss_scale"] for e in events(r, "step")] for r in reports)
+        assert first[3] < first[0]
+        assert first[3:] == second
 
 
 @pytest.mark.parametrize(("before", "after"), CLOSE)

@@ -20,9 +20,13 @@ from plimsoll_trainer.workload import Tie
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt, a_whole_gpt
 from tests.training_job.test_transparency import (
+    AUTOCAST,
     BF16,
     CPU,
     EMBEDDING,
+    FP16,
+    FP16_TOLERANCES,
+    SCALED,
     Kind,
     relative,
     train_alone,
@@ -78,6 +82,10 @@ KINDS |= {
         workload=(("ties", (EMBEDDING, NORMS)), ("dropout", 0.2)),
     ),
     "bf16 with sequences": replace(KINDS["bf16"], sequence=True),
+    "autocast with sequences": replace(
+        KINDS["bf16"], sequence=True, workload=(AUTOCAST,)
+    ),
+    "fp16": replace(KINDS["bf16"], tolerances=FP16_TOLERANCES, workload=(FP16, SCALED)),
 }
 QUICK_KINDS = ("two parts",)
 PARAMS = [

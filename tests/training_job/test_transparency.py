@@ -6,6 +6,7 @@ optimizer over all parameters, torch's own gradient clipping.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -32,9 +33,15 @@ from plimsoll_trainer.engine.stage import StageSlice, loss_alone
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.workload import Tie, TokenLoss, Workload
+from plimsoll_trainer.workload import LossScaling, Tie, TokenLoss, Workload
 from tests.support.ranks import run_ranks
-from tests.support.workloads import a_gpt, a_turning, some_tokens, sum_of_tokens
+from tests.support.workloads import (
+    a_gpt,
+    a_trained_gpt,
+    a_turning,
+    some_tokens,
+    sum_of_tokens,
+)
 
 CPU = torch.device("cpu")
 
@@ -122,7 +129,13 @@ def train_ranks(kind: Kind) -> Trace:
         if (gradient := gradient_of(here(parameter))) is not None
     }
     norms = [float(r.gradient_norm) for r in results if r.gradient_norm is not None]
-    return [float(result.loss) for result in results], norms, gradients
+    losses = [float(result.loss) for result in results]
+    return losses, list(map(finite, norms)), gradients
+
+
+def finite(norm: float) -> float:
+    """A norm; what overflows is one or the other, by the order of sums."""
+    return norm if math.isfinite(norm) else math.inf
 
 
 def whole_gradient(parameter: Tensor, gradient: Tensor) -> Tensor:
@@ -159,6 +172,53 @@ def share(workload: Workload, layers: nn.ModuleDict) -> None:
             setattr(module, attribute, shared)
 
 
+class Alone:
+    """Masters and optimizer of the plain loop, with torch's own scaler and clipping."""
+
+    def __init__(self, workload: Workload, trained: list[nn.Parameter]) -> None:
+        """Make them."""
+        self.trained = self.masters = trained
+        if workload.precision.has_masters:
+            self.masters = [nn.Parameter(p.detach().float().clone()) for p in trained]
+        self.optimizer = workload.optimizer(self.masters)
+        self.limit = workload.max_gradient_norm
+        if workload.precision.is_scaled and self.limit is None:
+            self.limit = math.inf  # the norm is taken all the same
+        rules = workload.loss_scaling
+        self.scaler = torch.amp.GradScaler(
+            "cpu",
+            init_scale=rules.first,
+            growth_factor=rules.growth,
+            backoff_factor=rules.backoff,
+            growth_interval=rules.steps_to_growth,
+            enabled=workload.precision.is_scaled,
+        )
+
+    def set_gradients(self, gradients: list[Tensor]) -> None:
+        """Let masters have gradients, in their type."""
+        for master, gradient in zip(self.masters, gradients, strict=True):
+            master.grad = gradient.to(master.dtype)
+
+    def step(self, sums: list[Tensor]) -> float | None:
+        """Step on means that are unscaled already; return their norm."""
+        norm = None
+        gradients = [summed.float() for summed in sums]
+        if self.limit is not None:
+            holders = [nn.Parameter(torch.empty_like(g)) for g in gradients]
+            for holder, gradient in zip(holders, gradients, strict=True):
+                holder.grad = gradient
+            norm = finite(nn.utils.clip_grad_norm_(holders, self.limit).item())
+        self.set_gradients(gradients)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        with torch.no_grad():
+            for parameter, master in zip(self.trained, self.masters, strict=True):
+                parameter.copy_(master)
+        for master in self.masters:
+            master.grad = None
+        return norm
+
+
 def train_alone(kind: Kind) -> Trace:
     """Train the same model in a plain loop."""
     workload = kind.make(**dict(kind.workload))
@@ -166,13 +226,12 @@ def train_alone(kind: Kind) -> Trace:
         {str(i): build_layer(workload, i, CPU) for i in range(len(workload.layers))}
     )
     share(workload, layers)
-    parameters = list(layers.parameters())
-    masters = [nn.Parameter(p.detach().float().clone()) for p in parameters]
-    optimizer = workload.optimizer(masters)
+    trained = [p for p in layers.parameters() if p.requires_grad]
+    alone = Alone(workload, trained)
     losses, norms, sums = [], [], list[Tensor]()
     for step in range(kind.num_steps + 1):
         count = kind.global_batch // kind.micro_batch
-        sums = [torch.zeros_like(p, dtype=workload.gradient_dtype) for p in parameters]
+        sums = [torch.zeros_like(p, dtype=workload.gradient_dtype) for p in trained]
         total = counted = 0.0
         for place in range(count):
             first = place * kind.micro_batch
@@ -182,25 +241,27 @@ def train_alone(kind: Kind) -> Trace:
                 x = layers[str(index)](x)
             loss, part = loss_alone(workload.loss, x, y)
             counted += float(part)
-            loss.backward()  # type: ignore[no-untyped-call]
+            alone.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-            for parameter, summed in zip(parameters, sums, strict=True):
-                assert parameter.grad is not None
-                summed.add_(parameter.grad)
-                parameter.grad = None
-        for summed, master in zip(sums, masters, strict=True):
-            master.grad = summed.div_(counted).float()
+            add_up(trained, sums)
+        sums = [summed.div_(counted) for summed in sums]
+        alone.set_gradients(sums)
+        alone.scaler.unscale_(alone.optimizer)
         if step < kind.num_steps:
-            limit = workload.max_gradient_norm
-            if limit is not None:
-                norms.append(nn.utils.clip_grad_norm_(masters, limit).item())
-            optimizer.step()
+            norm = alone.step(sums)
+            norms += [] if norm is None else [norm]
             losses.append(total / counted)
-            with torch.no_grad():
-                for parameter, master in zip(parameters, masters, strict=True):
-                    parameter.copy_(master)
-    by_parameter = {id(p): summed for p, summed in zip(parameters, sums, strict=True)}
-    return losses, norms, {n: by_parameter[id(p)] for n, p in every_name(layers)}
+    by_parameter = {id(p): summed for p, summed in zip(trained, sums, strict=True)}
+    found = ((name, by_parameter.get(id(p))) for name, p in every_name(layers))
+    return losses, norms, {name: summed for name, summed in found if summed is not None}
+
+
+def add_up(parameters: list[nn.Parameter], sums: list[Tensor]) -> None:
+    """Add gradients of a micro-batch to their sums."""
+    for parameter, summed in zip(parameters, sums, strict=True):
+        assert parameter.grad is not None
+        summed.add_(parameter.grad)
+        parameter.grad = None
 
 
 EMBEDDING = Tie(places=(("embedding", "token.weight"), ("head", "token.weight")))
@@ -209,6 +270,8 @@ QKVS = Tie(places=tuple((f"block.{i}", "qkv.weight") for i in (2, 0, 1)))
 OUTS = Tie(places=(("block.0", "out.weight"), ("block.1", "out.weight")))
 BF16 = (1e-3, 0.03)
 """One rounding to 8 bits is up to 0.4 %, and clipping rounds a gradient once more."""
+FP16_TOLERANCES = (1e-4, 4e-3)
+"""One rounding to 11 bits is up to 0.05 %."""
 KINDS = {
     "one rank": Kind(cuts=(0, 5)),
     "two stages": Kind(cuts=(0, 2, 5)),
@@ -331,6 +394,76 @@ GATHERED_KINDS = {
         workload=(UNTIED, ("precision", Precision.BF16)),
     ),
 }
+PURE, AUTOCAST = ("precision", "bf16-pure"), ("precision", "bf16-autocast")
+FP16, FP16_AUTOCAST = ("precision", "fp16"), ("precision", "fp16-autocast")
+SCALED = (
+    "loss_scaling",
+    LossScaling(first=2.0**24, backoff=2.0**-3, growth=2.0**6, steps_to_growth=3),
+)
+"""Overflows at first, is then raised until it does so again."""
+RECIPE_KINDS = {
+    "pure bf16": Kind(cuts=(0, 2, 5), tolerances=BF16, workload=(PURE,)),
+    "pure bf16, replicas divide sums in bf16": Kind(
+        cuts=(0, 5),
+        replicas=2,
+        divided=frozenset((0,)),
+        level=Sharding.PARAMETERS,
+        tolerances=BF16,
+        workload=(PURE, UNTIED, ("gradient_precision", Precision.BF16)),
+    ),
+    "autocast": Kind(
+        cuts=(0, 2, 5),
+        recomputed=frozenset((1, 3)),
+        tolerances=BF16,
+        workload=(AUTOCAST,),
+    ),
+    "autocast, divided parameters": Kind(
+        cuts=(0, 3, 5),
+        replicas=2,
+        divided=frozenset((0, 1)),
+        level=Sharding.PARAMETERS,
+        recomputed=frozenset((2,)),
+        tolerances=BF16,
+        workload=(AUTOCAST, UNTIED, ("dropout", 0.1)),
+    ),
+    "fp16": Kind(
+        cuts=(0, 2, 5),
+        replicas=2,
+        recomputed=frozenset((1,)),
+        tolerances=FP16_TOLERANCES,
+        workload=(FP16, SCALED),
+    ),
+    "fp16, divided": Kind(
+        cuts=(0, 5),
+        replicas=2,
+        divided=frozenset((0,)),
+        level=Sharding.GRADIENTS,
+        tolerances=FP16_TOLERANCES,
+        workload=(FP16, SCALED, UNTIED, ("max_gradient_norm", None)),
+    ),
+    "fp16 in autocast": Kind(
+        cuts=(0, 3, 5),
+        replicas=2,
+        tolerances=FP16_TOLERANCES,
+        workload=(FP16_AUTOCAST, SCALED),
+    ),
+    "frozen first layers, three stages": Kind(
+        cuts=(0, 1, 2, 5), make=a_trained_gpt, workload=(("stilled", (0, 1)),)
+    ),
+    "frozen layers among others": Kind(
+        cuts=(0, 2, 5),
+        replicas=2,
+        recomputed=frozenset((0, 2)),
+        make=a_trained_gpt,
+        workload=(("stilled", (0, 3)), ("frozen", (1,))),
+    ),
+    "fp16 in pieces": Kind(
+        cuts=(0, 5),
+        recomputed=frozenset((4,)),
+        tolerances=FP16_TOLERANCES,
+        workload=(FP16, SCALED, *IN_PIECES),
+    ),
+}
 LARGE_KINDS = {
     "eight stages": Kind(
         cuts=tuple(range(9)),
@@ -355,7 +488,9 @@ QUICK_KINDS = ("two stages", "two replicas", "bf16")
 """In the inner loop; each starts its ranks, and all of them take 80 s of CPU."""
 PARAMS = [
     pytest.param(kind, id=name, marks=() if name in QUICK_KINDS else pytest.mark.slow)
-    for name, kind in (KINDS | DIVIDED_KINDS | GATHERED_KINDS | LARGE_KINDS).items()
+    for name, kind in (
+        KINDS | DIVIDED_KINDS | GATHERED_KINDS | RECIPE_KINDS | LARGE_KINDS
+    ).items()
 ]
 
 

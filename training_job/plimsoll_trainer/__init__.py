@@ -1,7 +1,8 @@
 """Runs a plan: the same model on many ranks, in the user's own image.
 
 It travels into users' images through an init container, so it needs the standard
-library, torch and numpy, and nothing else (docs/decisions/0006).
+library, torch and numpy, and nothing else (docs/decisions/0006); what some optimizers
+are made from is imported where one is asked for.
 
     errors, out_of_memory       what can go wrong, and what stands for a full device
     torch_internals             every private name of torch that is used
@@ -12,6 +13,7 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
     random_keys                 random numbers that depend on no rank
     epochs                      batches out of a data set of a known length
     sequence_parallel           how layers let ranks split sequences between them
+    optimizers, schedules       optimizers and learning rates by name
 
     user_code/                  the code of a user: found, identified and called
     engine/                     what the ranks compute in a step

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -128,6 +129,40 @@ def constant(step: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LossScaling:
+    """How the scale of the loss follows what overflows, where products are in fp16.
+
+    Rules and numbers are those of `torch.amp.GradScaler`: a step with a gradient that
+    is not finite, on any rank, is left out on all of them.
+
+    Raises:
+        WorkloadError: a number is out of its bounds.
+    """
+
+    first: float = 2.0**16
+    """Scale of the first step."""
+    growth: float = 2.0
+    """Factor on the scale after `steps_to_growth` steps without overflow."""
+    backoff: float = 0.5
+    """Factor on the scale after a step that is left out."""
+    steps_to_growth: int = 2000
+
+    def __post_init__(self) -> None:
+        """Refuse a scale that would not stay above 0, or not find its way."""
+        rules = (
+            ("first", self.first > 0, "above 0"),
+            ("growth", self.growth > 1, "above 1"),
+            ("backoff", 0 < self.backoff < 1, "between 0 and 1"),
+            ("steps_to_growth", self.steps_to_growth >= 1, "1 or more"),
+        )
+        for field, holds, rule in rules:
+            if not holds:
+                raise WorkloadError(
+                    f"loss_scaling: {field} {getattr(self, field)} is not {rule}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """A training job, apart from how it is spread over devices.
 
@@ -145,6 +180,8 @@ class Workload:
     gradient_precision: Precision = Precision.FP32
     """In which gradients are added up over micro-batches and replicas. BF16 saves two
     bytes for each parameter in bf16, and loses 1 % of a sum of 100 (decision 16)."""
+    loss_scaling: LossScaling = LossScaling()
+    """Where products are in fp16; else the loss is not scaled."""
     max_gradient_norm: float | None = 1.0
     """Gradients are scaled down to this 2-norm over all layers; None: never."""
     learning_rate_factor: Callable[[int], float] = constant
@@ -180,14 +217,7 @@ class Workload:
                     f"{field} {given!r} is none that can be trained in: give "
                     f"{' or '.join(Precision)}"
                 ) from None
-        if (self.precision, self.gradient_precision) == (
-            Precision.FP32,
-            Precision.BF16,
-        ):
-            raise WorkloadError(
-                "gradient_precision bf16 would round gradients that are computed in "
-                "fp32: leave it out, or give precision bf16 as well"
-            )
+        self._check_sums()
         if self.loading_workers < 0:
             raise WorkloadError(
                 f"loading_workers {self.loading_workers}: give a number of processes, "
@@ -202,6 +232,20 @@ class Workload:
                 "tell layers apart"
             )
         self._check_ties(names)
+
+    def _check_sums(self) -> None:
+        """Refuse sums of gradients in a type that loses, or could not be unscaled."""
+        sums, computed = self.gradient_precision, self.precision.of_parameters
+        if sums not in {Precision.FP32, Precision.BF16}:
+            raise WorkloadError(
+                f"gradient_precision {str(sums)!r} is none that gradients are added up "
+                "in: give fp32 or bf16"
+            )
+        if sums is Precision.BF16 and computed is not Precision.BF16:
+            raise WorkloadError(
+                "gradient_precision bf16 would round gradients that are computed in "
+                f"{computed}: leave it out, or give precision bf16 as well"
+            )
 
     def _check_ties(self, names: Sequence[str]) -> None:
         """Refuse ties of no layer, and two that are one."""
@@ -221,8 +265,19 @@ class Workload:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of parameters and activations."""
-        return DTYPES[self.precision]
+        """The type of parameters, and of what passes between layers."""
+        return DTYPES[self.precision.of_parameters]
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        """The type of products inside of layers, if it is another one."""
+        precision = self.precision
+        return DTYPES[precision.of_products] if precision.is_autocast else None
+
+    @property
+    def stepped_dtype(self) -> torch.dtype:
+        """The type that the optimizer steps on, unless a parameter is fp32 anyway."""
+        return DTYPES[self.precision.stepped_in]
 
     @property
     def gradient_dtype(self) -> torch.dtype:
@@ -234,29 +289,48 @@ class Workload:
         return next(i for i, layer in enumerate(self.layers) if layer.name == name)
 
 
-DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
+
+
+def decayed_groups(
+    parameters: Sequence[nn.Parameter], weight_decay: float
+) -> list[dict[str, Any]]:
+    """Groups of an optimizer: matrices are decayed, vectors are not."""
+    matrices = [p for p in parameters if p.ndim > 1]
+    vectors = [p for p in parameters if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdamW:
-    """The usual optimizer, as a `MakeOptimizer`; vectors are not decayed."""
+    """The usual optimizer, as a `MakeOptimizer`; vectors are not decayed.
+
+    Others are in `plimsoll_trainer.optimizers`.
+    """
 
     learning_rate: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
     weight_decay: float = 0.1
     mode: OptimizerMode = OptimizerMode.FUSED
     """Fused holds nothing on top of the state during its step."""
 
     def __call__(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         """Build the optimizer of one layer."""
-        matrices = [p for p in parameters if p.ndim > 1]
-        vectors = [p for p in parameters if p.ndim <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": self.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
+        beta1, beta2 = self.betas
         return torch.optim.AdamW(
-            [group for group in groups if group["params"]],
+            decayed_groups(parameters, self.weight_decay),
             lr=self.learning_rate,
+            betas=(beta1, beta2),
+            eps=self.epsilon,
             fused=self.mode is OptimizerMode.FUSED,
             foreach=self.mode is OptimizerMode.FOREACH,
         )

@@ -74,7 +74,7 @@ def model_options(command: Command) -> Command:
     command = click.option(
         "--precision",
         type=click.Choice([one.value for one in Precision]),
-        help="Of parameters and activations, for a model without a profile.  "
+        help="Types of numbers in training, for a model without a profile.  "
         f"[default: {Precision.BF16.value}, with masters in fp32]",
     )(command)
     return click.option(

@@ -8,6 +8,7 @@
     logs            output of the processes of a plan
     cancel          stops a plan, so that it can go on later
     delete          removes a plan
+    export_weights  trained weights in their model's own format
     report          everything about one plan as a page
     calibrations    bytes observed on devices besides tensors
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.errors import CliError
+from plimsoll_cli.options.home import home_option
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
-from plimsoll_cli.state.state_dir import home_option, open_existing
+from plimsoll_cli.state.state_dir import open_existing
 from plimsoll_operator.backends.local.checkpoints import checkpoints_of
 from plimsoll_operator.store.plans import StoredPlan
 

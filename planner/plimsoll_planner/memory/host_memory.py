@@ -2,7 +2,7 @@
 
     interpreter and libraries
     + what a stage keeps there: optimizer state, with copies of gradients and parameters
-    + one layer's gradients in fp32, where they are added up in less
+    + one layer's gradients in the type of a step, where they are added up in another
     + a checkpoint, which copies parameters, buffers and optimizer state there
 
 In: the matrices of a stage's bytes. Out: bytes [A, B] of one rank. Called by the search
@@ -15,7 +15,6 @@ so a machine that is full of them holds as many shares.
 from __future__ import annotations
 
 from plimsoll_planner.memory.bounds import Bound, Ints
-from plimsoll_planner.memory.chain_bytes import WIDEST
 from plimsoll_planner.memory.stage_peaks import StageBytes
 from plimsoll_planner.records.model_profile import NUMBER_BYTES, DeviceKind, Recipe
 from plimsoll_planner.records.offer import Offer
@@ -73,7 +72,8 @@ def rank_bytes(
     found = PROCESS_BYTES[kind][bound] + stages.host
     if bound is Bound.LOWER:
         return found
-    if NUMBER_BYTES[recipe.sums_in] < WIDEST:
-        found = found + (stages.host > 0) * WIDEST * largest_layer
+    if recipe.casts_sums:
+        stepped_in = NUMBER_BYTES[recipe.precision.stepped_in]
+        found = found + (stages.host > 0) * stepped_in * largest_layer
     on_host = (stages.host - stages.owned * copied_bytes(recipe)) * (stages.host > 0)
     return found + stages.state - stages.gradient + on_host

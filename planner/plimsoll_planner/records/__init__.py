@@ -5,7 +5,8 @@ images (docs/decisions/0006). Reading order is import order:
 
     bounds, shape, record, document     how a record checks itself and becomes JSON
     interval                            lower, expected, upper; the three verdicts
-    layer_costs, model_profile          what a workload costs
+    precision, layer_costs,
+    model_profile                       what a workload costs
     device_overhead, engine, offer      what it runs on
     strategy                            how it is spread over devices
     objective, limits, override         wishes that a person may have

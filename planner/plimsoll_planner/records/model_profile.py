@@ -24,6 +24,9 @@ from plimsoll_planner.records.bounds import (
 )
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.layer_costs import LayerCosts
+from plimsoll_planner.records.precision import NUMBER_BYTES as NUMBER_BYTES
+from plimsoll_planner.records.precision import NUMBERS as NUMBERS
+from plimsoll_planner.records.precision import Precision as Precision
 from plimsoll_planner.records.record import Record
 
 MOST_NAMED = 3
@@ -36,17 +39,6 @@ class DeviceKind(StrEnum):
     CUDA = "cuda"
     EMULATED = "emulated"
     """A worker process whose tensor allocator is counted and capped."""
-
-
-class Precision(StrEnum):
-    """Types of the numbers in training."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    """bf16 parameters and activations, fp32 optimizer state and master weights."""
-
-
-NUMBER_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
 
 
 class OptimizerMode(StrEnum):
@@ -151,6 +143,17 @@ class Recipe(Record):
     def sums_in(self) -> Precision:
         """In which gradients are added up."""
         return self.gradient_precision or self.precision
+
+    @property
+    def casts_sums(self) -> bool:
+        """Whether a step makes a copy of gradients in the type that it steps in."""
+        return NUMBER_BYTES[self.sums_in] != NUMBER_BYTES[self.precision.stepped_in]
+
+    def check_rules(self) -> None:
+        """Gradients are added up in a type of numbers."""
+        if self.gradient_precision not in {None, *NUMBERS}:
+            rule = f"one of {', '.join(NUMBERS)}"
+            raise self.refuse("gradient_precision", rule)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

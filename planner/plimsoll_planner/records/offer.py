@@ -24,7 +24,7 @@ from plimsoll_planner.records.bounds import (
     Seconds,
 )
 from plimsoll_planner.records.document import Document
-from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.model_profile import NUMBERS, DeviceKind, Precision
 from plimsoll_planner.records.record import Record
 
 EMULATED_PRODUCT = "process"
@@ -53,6 +53,11 @@ class ComputeRate(Record):
 
     precision: Precision
     flop_per_s: Rate
+
+    def check_rules(self) -> None:
+        """The precision is a type of numbers."""
+        if self.precision not in NUMBERS:
+            raise self.refuse("precision", f"one of {', '.join(NUMBERS)}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,7 @@ from plimsoll_planner.records.layer_costs import (
     SecondsColumns,
     WorkColumns,
 )
-from plimsoll_planner.records.model_profile import ModelProfile, Variant
+from plimsoll_planner.records.model_profile import ModelProfile, Precision, Variant
 from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.timing.ticks import down, up
 
@@ -190,8 +190,10 @@ def estimated(
     variant: Variant,
 ) -> ChainSeconds:
     """Estimate from counted work and the rates of an offer."""
-    precision = profile.recipe.precision
+    precision = profile.recipe.precision.of_products
     rates = {rate.precision: rate.flop_per_s for rate in offer.compute_rates}
+    if precision is Precision.FP16 and precision not in rates:
+        precision = Precision.BF16  # as fast wherever both are
     if precision not in rates:
         raise CannotPlanError(
             f"offer {offer.name}: no {precision} rate, and the profile has no times for"

@@ -3,6 +3,7 @@
 flop_formulas       what torch's table of FLOPs lacks
 uncounted_work      operators without a formula, and what they may do
 work_counter        FLOPs and bytes moved
+cuda_autocast       what autocast of a GPU runs in fp32
 operator_policy     the operators of a GPU, on fake tensors
 kernel_workspaces   what kernels of the emulated device allocate inside
 gloo_scratch        what collectives of the emulated device allocate inside

@@ -38,6 +38,8 @@ LONG_FLOP = 2**36
 """Of a kernel that is not run: a second or more on one core."""
 LARGE_BYTES = 2**29
 """Of the tensors of an operator that is not run, where nothing tells its FLOPs."""
+NAMESPACES = ("aten", "bitsandbytes")
+"""Of operators that may allocate inside; the second has optimizers in 8 bits."""
 NEVER_RUN = ("aten::_foreach_", "aten::_fused_", "aten::mkldnn_rnn_layer")
 """The first two walk lists of parameters in place; the last reads from its backward
 pass what only its forward pass can write, and crashes on zeros."""
@@ -98,7 +100,7 @@ def kernel_workspaces() -> KernelWorkspaces:
 def may_allocate(operator: Any) -> bool:
     """Whether an operator's kernel may allocate, by its kind alone."""
     return (
-        operator.namespace == "aten"
+        operator.namespace in NAMESPACES
         and not operator.is_view
         and not operator.name().startswith(NEVER_RUN)
     )

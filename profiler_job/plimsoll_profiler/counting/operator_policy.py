@@ -9,6 +9,7 @@ bf16, with and without dropout).
                                    attention; where neither can, products and softmax
     dropout                        native_dropout: a mask of bytes, not of floats
     rms_norm                       the fused kernel
+    autocast                       what a GPU runs in fp32 (`cuda_autocast`)
     optimizers                     lists of tensors, where their maker left it open
 """
 
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
+from plimsoll_profiler.counting.cuda_autocast import cuda_autocast, narrowed
 from plimsoll_trainer.torch_internals.operators import (
     efficient_attention,
     flash_attention,
@@ -44,6 +46,7 @@ def cuda_operators() -> Iterator[None]:
         for name, route in ROUTES.items():
             stack.enter_context(mock.patch.object(F, name, route))
         stack.enter_context(lists_by_default())
+        stack.enter_context(cuda_autocast())
         yield
 
 
@@ -69,6 +72,7 @@ def attention(
         scale: of the scores.
         enable_gqa: fewer heads in key and value are allowed.
     """
+    query, key, value = narrowed(query, key, value)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
     if attn_mask is None and suits_flash(query, key, value, is_causal=is_causal):

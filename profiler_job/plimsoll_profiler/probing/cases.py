@@ -1,7 +1,7 @@
 """Which layers cost the same, so that each kind is probed once.
 
-Two layers are of one kind when the workload says so, the same tensor enters them, and
-they stand alike: first, last, and in the same ties.
+Two layers are of one kind when the workload says so, the same tensor enters them, with
+or without a gradient, and they stand alike: first, last, and in the same ties.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from plimsoll_profiler.probing.messages import Case
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.workload import Workload
 
-Key = tuple[str, TensorSpec, bool, bool, frozenset[int]]
+Key = tuple[str, TensorSpec, bool, bool, bool, frozenset[int]]
 
 
 def cases_of(
@@ -24,7 +24,7 @@ def cases_of(
     cases: list[Case] = []
     kind_of_layer: list[int] = []
     for index, layer in enumerate(workload.layers):
-        key = key_of(workload, index, shapes.between[index])
+        key = key_of(workload, index, shapes)
         if key not in places:
             places[key] = len(cases)
             taken = {case.name for case in cases}
@@ -35,8 +35,9 @@ def cases_of(
     return tuple(cases), tuple(kind_of_layer)
 
 
-def key_of(workload: Workload, index: int, incoming: TensorSpec) -> Key:
+def key_of(workload: Workload, index: int, shapes: Boundaries) -> Key:
     """Key of a kind of layer."""
+    incoming, is_untrained = shapes.between[index], index in shapes.untrained
     layer = workload.layers[index]
     ties = frozenset(
         place
@@ -44,7 +45,7 @@ def key_of(workload: Workload, index: int, incoming: TensorSpec) -> Key:
         if any(name == layer.name for name, _ in tie.places)
     )
     last = index == len(workload.layers) - 1
-    return layer.kind, incoming, index == 0, last, ties
+    return layer.kind, incoming, is_untrained, index == 0, last, ties
 
 
 LONGEST_NAME = 200

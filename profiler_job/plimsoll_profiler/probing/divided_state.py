@@ -80,8 +80,9 @@ class Divider:
         """Bytes of a number, tried when a type is first seen."""
         if dtype not in self._found:
             make, device = self._workload.optimizer, bench.device
+            least = self._workload.stepped_dtype
             self._found[dtype] = NumberBytes(
-                kept=bytes_per_number(make, dtype, device),
+                kept=bytes_per_number(make, dtype, device, least),
                 on_top=max(self.bytes_on_top(shape, dtype, bench) for shape in SHAPES),
             )
         return self._found[dtype]

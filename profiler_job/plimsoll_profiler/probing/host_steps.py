@@ -63,7 +63,10 @@ class HostSteps:
                 for shape, dtype in tried
             ]
             attach_gradients(parameters, self._workload.gradient_dtype)
-            optimizer = LayerOptimizer(parameters, self._workload.optimizer)
+            workload = self._workload
+            optimizer = LayerOptimizer(
+                parameters, workload.optimizer, workload.stepped_dtype
+            )
             if bench.kind is DeviceKind.CUDA:
                 choose_fused(optimizer.optimizer)
             optimizer.step(1.0)  # makes the state

@@ -48,7 +48,8 @@ class LayerCase:
     """A layer in its place: what enters, what follows, in which way it is run."""
 
     incoming: TensorSpec
-    is_first: bool
+    is_untrained: bool
+    """Nothing before it is trained, so what enters needs no gradient."""
     targets: TensorSpec | None = None
     """Given where the layer ends the chain, with the loss on top."""
     loss: Loss | None = None
@@ -283,8 +284,8 @@ def release(run: MicroBatch, bench: Bench) -> Kept:
 
 
 def make_input(case: LayerCase, device: torch.device) -> Tensor:
-    """Make what enters the layer; the chain's first layer needs no gradient for it."""
-    if case.is_first or not case.incoming.dtype.is_floating_point:
+    """Make what enters the layer, with a gradient if something before it is trained."""
+    if case.is_untrained or not case.incoming.dtype.is_floating_point:
         x = case.incoming.empty(device)
         return x.normal_() if x.is_floating_point() else x.zero_()
     anchor = torch.zeros((), device=device, requires_grad=True)

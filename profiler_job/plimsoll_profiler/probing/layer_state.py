@@ -113,7 +113,7 @@ def tied_state(
     attach_gradients([tensor], workload.gradient_dtype)
     gradient = gradient_of(tensor)
     before_bytes = bench.meter.current_bytes
-    optimizer = LayerOptimizer([tensor], workload.optimizer)
+    optimizer = LayerOptimizer([tensor], workload.optimizer, workload.stepped_dtype)
     optimizer.step(1.0)
     kept_bytes = bench.meter.current_bytes - before_bytes
     found = TiedLayers(

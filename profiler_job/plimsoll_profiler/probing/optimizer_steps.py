@@ -35,7 +35,10 @@ def probe_steps(
     """Step trained parameters twice, which may be none."""
     gradients = attach_gradients(parameters, workload.gradient_dtype)
     before_bytes = bench.meter.current_bytes
-    optimizer = LayerOptimizer(parameters, workload.optimizer) if parameters else None
+    optimizer = None
+    if parameters:
+        make, least = workload.optimizer, workload.stepped_dtype
+        optimizer = LayerOptimizer(parameters, make, least)
     once = partial(step_once, gradients, optimizer, bench.device)
     once()
     kept_bytes = bench.meter.current_bytes - before_bytes

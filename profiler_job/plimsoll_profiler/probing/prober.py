@@ -300,7 +300,7 @@ class Prober:
         is_last = index == len(self.workload.layers) - 1
         return LayerCase(
             incoming=shapes.between[index],
-            is_first=index == 0,
+            is_untrained=index in shapes.untrained,
             targets=shapes.targets if is_last else None,
             loss=self.workload.loss if is_last else None,
         )

@@ -93,9 +93,9 @@ class FewMicroBatches(Trainer):
 
     def warm_up(self) -> None:
         """Bring buffers and optimizer state into being, by one micro-batch."""
-        incoming = self.boundaries.between[self.part.first_layer]
-        needs_grad = incoming.dtype.is_floating_point and not self.world.is_first
-        x = incoming.empty(self.world.device, grad=needs_grad)
+        first = self.part.first_layer
+        needs_grad = self.boundaries.spec_of(first).requires_grad
+        x = self.boundaries.between[first].empty(self.world.device, grad=needs_grad)
         y = self.boundaries.targets.empty(self.world.device)
         output = self.stage(x, y if self.world.is_last else None)
         if output.requires_grad:

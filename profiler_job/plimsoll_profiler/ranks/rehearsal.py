@@ -126,6 +126,18 @@ def beside_others(reason: DeviceFullError, other_bytes: int) -> BusyDeviceError:
     )
 
 
+class SteppingTrainer(Trainer):
+    """Steps whatever overflows, for the numbers of a rehearsal are noise.
+
+    A rank that leaves steps out has no optimizer state, and holds less than it will.
+    """
+
+    def follow_scale(self, norm: Tensor | None) -> tuple[float | None, bool]:
+        """See the base."""
+        scale, _ = super().follow_scale(norm)
+        return scale, False
+
+
 def run_steps(job: RehearsalJob, watch: PeakWatch, step_s: list[float]) -> None:
     """Build the rank and run its steps; their seconds are added to `step_s`."""
     work, device = job.assignment, job.device.torch_device
@@ -134,7 +146,7 @@ def run_steps(job: RehearsalJob, watch: PeakWatch, step_s: list[float]) -> None:
     with single_process(job.rank, num_ranks, fill_with_noise(device)):
         world = join_world(work.num_stages, work.num_replicas, device)
         require_room([need_of(job.workload, work, world)])
-        trainer = Trainer(
+        trainer = SteppingTrainer(
             job.workload,
             slices=work.slices,
             boundaries=boundaries,

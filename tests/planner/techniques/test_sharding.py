@@ -28,6 +28,10 @@ from tests.support.chains import Layer, chain_profile, of_adam
 from tests.support.questions import a_device, a_question
 
 LONG, SHORT = of_adam(63 * 16), of_adam(48)
+STATELESS = Layer(
+    parameters=4 * 1024, gradients=4 * 1024, optimizer_transient=12, numbers=1024
+)
+"""Stepped on by SGD: a step takes a few scalars, and nothing for each number."""
 UP_TO = (Sharding.NONE, Sharding.OPTIMIZER)
 
 
@@ -79,7 +83,7 @@ def test_a_layer_of_too_few_numbers_stays_whole() -> None:
 
 
 @pytest.mark.parametrize("degree", [2, 3, 5, 8])
-@pytest.mark.parametrize("layer", [LONG, SHORT])
+@pytest.mark.parametrize("layer", [LONG, SHORT, STATELESS])
 def test_bounds_enclose_what_is_expected(layer: Layer, degree: int) -> None:
     """Lower bytes are no more than expected ones, and those no more than upper ones."""
     choice = DividedOptimizer(degree, in_place=True)

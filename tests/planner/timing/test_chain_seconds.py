@@ -11,7 +11,7 @@ from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.offer import ComputeRate
 from plimsoll_planner.timing.chain_seconds import chain_seconds
-from tests.support.builders import an_offer
+from tests.support.builders import a_recipe, an_offer
 from tests.support.chains import Layer, chain_profile
 
 LAYERS = [Layer(forward_s=0.5, backward_s=1.0, recompute_s=0.25, step_s=0.125)] * 2
@@ -82,6 +82,28 @@ def test_an_offer_without_the_rate_is_named() -> None:
     with pytest.raises(CannotPlanError, match="offer mystery: no bf16 rate") as found:
         chain_seconds(chain_profile(LAYERS), offer, Bound.EXPECTED, 1)
     assert "state the rate" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "precision", ["bf16-pure", "bf16-autocast", "fp16", "fp16-autocast"]
+)
+def test_products_of_two_bytes_have_the_rate_of_bf16(precision: str) -> None:
+    """Whatever parameters are in; fp16 has its own where an offer states one."""
+    recipe = a_recipe(precision=Precision(precision))
+    known, same = (
+        chain_seconds(
+            chain_profile([Layer(flop=512.0)], recipe=of), RATED, Bound.LOWER, 1
+        )
+        for of in (recipe, a_recipe())
+    )
+    assert known.forward[0] == same.forward[0] > 0
+    twice = ComputeRate(precision=Precision.FP16, flop_per_s=2048.0)
+    faster = replace(RATED, compute_rates=(*RATED.compute_rates, twice))
+    found = chain_seconds(
+        chain_profile([Layer(flop=512.0)], recipe=recipe), faster, Bound.LOWER, 1
+    )
+    speed = 2 if "fp16" in precision else 1
+    assert found.forward[0] * speed == pytest.approx(known.forward[0], rel=1e-6)
 
 
 def test_a_profile_without_times_is_refused() -> None:

@@ -122,7 +122,7 @@ def layers() -> dict[str, nn.Module]:
 
 def found(source: Source) -> dict[str, list[str]]:
     """Look at all of them; runs as an emulated device."""
-    case = LayerCase(incoming=FORM, is_first=False)
+    case = LayerCase(incoming=FORM, is_untrained=False)
     with open_bench(DeviceKind.EMULATED, source) as bench:
         return {
             name: batch_statistics(layer.train(), case, bench)
@@ -162,7 +162,7 @@ def found_of_inputs() -> dict[str, list[str]]:
         return {
             name: batch_statistics(
                 layer,
-                LayerCase(incoming=TensorSpec((4, 6), dtype), is_first=True),
+                LayerCase(incoming=TensorSpec((4, 6), dtype), is_untrained=True),
                 bench,
             )
             for name, (layer, dtype) in tried.items()

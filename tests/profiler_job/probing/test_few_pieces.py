@@ -43,7 +43,7 @@ def test_work_of_a_few_is_that_of_all(samples: int, tokens: int) -> None:
     shapes = boundaries_of(workload, samples)
     case = LayerCase(
         incoming=shapes.between[2],
-        is_first=False,
+        is_untrained=False,
         targets=shapes.targets,
         loss=workload.loss,
         recomputed=True,

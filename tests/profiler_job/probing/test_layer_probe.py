@@ -39,7 +39,7 @@ def probe(
     incoming: TensorSpec = VECTORS,
 ) -> Activations:
     """Probe a module between two others, on fake tensors."""
-    case = LayerCase(incoming=incoming, is_first=False, recomputed=recomputed)
+    case = LayerCase(incoming=incoming, is_untrained=False, recomputed=recomputed)
     with open_bench(kind, Source.TRACED) as bench:
         layer = make()
         attach_gradients(layer.parameters(), torch.float32)
@@ -186,7 +186,7 @@ def probe_gpt(
     attach_gradients(layer.parameters(), workload.gradient_dtype)
     case = LayerCase(
         incoming=shapes.between[index],
-        is_first=index == 0,
+        is_untrained=index in shapes.untrained,
         targets=shapes.targets if is_last else None,
         loss=workload.loss if is_last else None,
         recomputed=again,

@@ -21,7 +21,7 @@ from plimsoll_profiler.probing.layer_timing import CACHE_BYTES, num_in_turn, tim
 from plimsoll_trainer.engine.boundaries import TensorSpec
 
 B, N = 3, 8
-BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_first=False)
+BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_untrained=False)
 WAYS = (BETWEEN, replace(BETWEEN, recomputed=True))
 
 

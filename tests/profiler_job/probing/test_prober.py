@@ -29,7 +29,7 @@ from tests.support.profiles import a_request, ignore
 from tests.support.workloads import a_sequential, mean_square, points
 
 B, N, FLOAT = 3, 8, 4
-BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_first=False)
+BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_untrained=False)
 
 
 def test_the_work_of_backward_is_the_layers_own() -> None:

@@ -49,6 +49,7 @@ from tests.support.ranks import Died, run_on_device, run_ranks, try_ranks
 
 pytestmark = pytest.mark.slow
 GPT = "tests.support.workloads:a_gpt"
+TRAINED = "tests.support.workloads:a_trained_gpt"
 SEQUENTIAL = "tests.support.workloads:a_sequential"
 CPU = torch.device("cpu")
 TOLERANCE_BYTES = 1024
@@ -180,6 +181,17 @@ def test_a_rehearsed_rank_holds_what_it_holds_among_the_others(case: Case) -> No
             assert abs(alone[phase] - held) <= TOLERANCE_BYTES, (rank, phase)
         replayed = run_on_device(replayed_peak, case, stage)
         assert abs(steady_peak(alone) - replayed) <= TOLERANCE_BYTES, rank
+
+
+def test_what_overflows_in_a_rehearsal_is_stepped_on() -> None:
+    """Noise overflows in fp16 where a training would not; the rank has its state."""
+    fields = (("depth", 4), ("precision", "fp16"))
+    low, high = (
+        Case(cuts=(0, 3, 6), entrypoint=TRAINED, fields=(*fields, ("first_scale", one)))
+        for one in (2.0**8, 2.0**60)
+    )
+    found = peaks_of(run_on_device(rehearsal_of, high, 1))
+    assert found == peaks_of(run_on_device(rehearsal_of, low, 1))
 
 
 def test_a_rehearsal_says_what_it_ran_and_where() -> None:

@@ -37,7 +37,13 @@ from plimsoll_trainer.workload import Workload
 from tests.support import unet
 from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device, run_ranks
-from tests.support.workloads import a_giving_back, a_gpt, a_mamba, a_turning
+from tests.support.workloads import (
+    a_giving_back,
+    a_gpt,
+    a_mamba,
+    a_trained_gpt,
+    a_turning,
+)
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -167,6 +173,55 @@ def test_formula_and_replay_hold_what_real_ranks_hold(case: Case) -> None:
         found = run_on_device(predict, case)
         for rank, peak in enumerate(real):
             assert abs(peak - found[rank // case.replicas]) <= TOLERANCE_BYTES, rank
+
+
+def a_recipe(*fields: tuple[str, Any], **how: Any) -> Case:
+    """A small GPT, untied, in two stages unless said otherwise."""
+    defaults: dict[str, Any] = {"cuts": (0, 3), "make": a_trained_gpt}
+    return Case(fields=(*DEPTH, *fields), **(defaults | how))
+
+
+RECIPES = {
+    "pure bf16": a_recipe(("precision", "bf16-pure"), recomputed=(2,)),
+    "pure bf16, sums too": a_recipe(
+        ("precision", "bf16-pure"), ("gradient_precision", "bf16"), cuts=(0,)
+    ),
+    "autocast": a_recipe(("precision", "bf16-autocast"), recomputed=(2, 5)),
+    "fp16": a_recipe(("precision", "fp16"), replicas=2),
+    "fp16 in autocast": a_recipe(("precision", "fp16-autocast")),
+    "frozen": a_recipe(("frozen", (0, 1, 4))),
+    "frozen first layers": a_recipe(("stilled", (0, 1))),
+    **{
+        f"{name} {arguments}": a_recipe(("optimizer", name), ("arguments", arguments))
+        for name, arguments in (
+            ("sgd", {}),
+            ("sgd", {"momentum": 0.9}),
+            ("adafactor", {}),
+            ("muon", {}),
+            ("lion", {}),
+            ("adamw-8bit", {}),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("case", RECIPES.values(), ids=RECIPES)
+def test_other_recipes_hold_what_is_predicted(case: Case) -> None:
+    """As above, whatever a rank computes in and steps with."""
+    test_formula_and_replay_hold_what_real_ranks_hold(case)
+
+
+def test_a_cut_where_nothing_is_trained_yet_has_no_gradient() -> None:
+    """Nothing is sent back there, as the replay knows; the formula counts it once."""
+    case = a_recipe(("stilled", (0, 1, 2)))
+    real = run_ranks(real_peak, len(case.cuts), case)
+    assert run_on_device(replayed_peaks, case) == pytest.approx(
+        real, abs=TOLERANCE_BYTES
+    )
+    first, second = run_on_device(predicted_peaks, case)
+    boundary = case.job().boundaries.between[3].nbytes
+    assert first == pytest.approx(real[0], abs=TOLERANCE_BYTES)
+    assert second == pytest.approx(real[1] + boundary, abs=TOLERANCE_BYTES)
 
 
 DIVIDED = {

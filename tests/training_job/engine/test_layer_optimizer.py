@@ -80,6 +80,26 @@ def test_masters_keep_what_a_small_type_would_lose() -> None:
     assert small.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("sums", [torch.float32, torch.bfloat16])
+def test_without_masters_steps_are_rounded(sums: torch.dtype) -> None:
+    """The parameter is stepped on, whatever its gradients are added up in."""
+    parameter = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    attach_gradients([parameter], sums)
+    momentum = partial(torch.optim.SGD, lr=0.5, momentum=0.9)
+    optimizer = LayerOptimizer([parameter], momentum, torch.bfloat16)
+    assert optimizer.masters[0] is parameter
+    gradient = gradient_of(parameter)
+    assert gradient is not None
+    for value, after in ((2**-9, 1.0), (1.0, 0.5)):
+        gradient.fill_(value)
+        optimizer.step(1.0)
+        assert parameter.item() == after
+        assert gradient_of(parameter) is gradient
+        assert not gradient.any()
+    [state] = optimizer.optimizer.state.values()
+    assert state["momentum_buffer"].dtype == torch.bfloat16
+
+
 def test_a_parameter_without_a_gradient_stays() -> None:
     """As a frozen one does; the others step."""
     frozen, moving = nn.Parameter(torch.ones(1, dtype=torch.bfloat16)), a_parameter(1.0)

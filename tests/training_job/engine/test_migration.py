@@ -25,7 +25,8 @@ from plimsoll_trainer.engine.migration import grown, rearrange, unmovable
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import DEFAULT_TIMEOUT, World, join_world
-from plimsoll_trainer.workload import Layer, Workload
+from plimsoll_trainer.optimizers import Adafactor, AdamW8bit, Lion, Muon
+from plimsoll_trainer.workload import Layer, LossScaling, Workload
 from tests.support.drawing import draws
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt
@@ -34,6 +35,8 @@ from tests.support.workloads import a_gpt
 Trace = list[tuple[float, float]]
 """Loss and norm of each step."""
 NUM_LAYERS, NUM_STEPS = 8, 10
+SCALING = LossScaling(first=2.0**21, growth=2.0**6, steps_to_growth=3)
+"""Overflows at first, and again once it has been raised."""
 CPU = torch.device("cpu")
 
 
@@ -69,6 +72,19 @@ KINDS = {
     "tensor": Kind(num_stages=2, tensor=2),
     "sequences": Kind(num_stages=2, tensor=2, splits_sequence=True),
     "host": Kind(home=OptimizerHome.HOST, workload={"precision": "bf16"}),
+    "adafactor": Kind(workload={"optimizer": Adafactor()}),
+    "muon, pure": Kind(workload={"optimizer": Muon(), "precision": "bf16-pure"}),
+    "lion": Kind(
+        num_stages=2,
+        replicas=2,
+        sharding=Sharding.PARAMETERS,
+        workload={"optimizer": Lion()},
+    ),
+    "8 bits": Kind(workload={"optimizer": AdamW8bit(), "width": 32}),
+    "8 bits, host": Kind(
+        home=OptimizerHome.HOST, workload={"optimizer": AdamW8bit(), "width": 32}
+    ),
+    "fp16": Kind(workload={"precision": "fp16", "loss_scaling": SCALING}),
 }
 
 
@@ -125,7 +141,8 @@ def a_history(seed: int, kind: Kind) -> dict[int, Layout]:
 def train(kind: Kind, histories: list[dict[int, Layout]]) -> list[Trace]:
     """Loss and norm of each step of each history, as one rank."""
     make = a_gpt if kind.tensor == 1 else a_split_gpt
-    workload = make(depth=NUM_LAYERS - 2, width=16, tied=False, **kind.workload)
+    fields = {"depth": NUM_LAYERS - 2, "width": 16, "tied": False}
+    workload = make(**(fields | kind.workload))
     if kind.empty is not None:
         layers = list(workload.layers)
         layers[kind.empty] = Layer(name="scale", factory=nn.GELU, kind="scale")
@@ -149,7 +166,8 @@ def run_history(
             rearrange(trainer, layout.slices(kind), moves)
         result = trainer.run_step(step)
         assert result.gradient_norm is not None
-        found.append((float(result.loss), float(result.gradient_norm)))
+        norm = -1.0 if result.is_left_out else float(result.gradient_norm)
+        found.append((float(result.loss), norm))
     return found
 
 

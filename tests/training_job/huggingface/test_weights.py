@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from plimsoll_planner.records.precision import Precision
 from plimsoll_trainer.adapters.causal_lm import anatomies_of, workload_of
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.tensor_names import tensor_names
@@ -64,9 +65,9 @@ def saved(kind: str, folder: Path) -> nn.Module:
 
 def taken_apart(folder: Path) -> tuple[Workload, Anatomy]:
     """The model in a folder as a workload that starts from its weights."""
-    anatomies = anatomies_of(configuration_of(str(folder)), LENGTH)
+    anatomies = anatomies_of(configuration_of(str(folder)), LENGTH, Precision.BF16)
     anatomy = anatomies[torch.bfloat16]
-    fresh = workload_of(anatomies, batch=no_batch, precision="bf16")  # type: ignore[arg-type]
+    fresh = workload_of(anatomies, batch=no_batch, precision=Precision.BF16)
     weights = pretrained(anatomy.model, folder)
     made = prepared(
         *(fresh, anatomy),

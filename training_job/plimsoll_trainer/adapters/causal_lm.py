@@ -121,7 +121,7 @@ def causal_lm(
         seed = int(fields.get("seed", 0))
         batch = TextCorpus(sequence_length=sequence_length, seed=seed).batch
     return workload_of(
-        anatomies_of(config, sequence_length),
+        anatomies_of(config, sequence_length, precision),
         batch=batch,
         optimizer=optimizer,
         precision=precision,
@@ -130,15 +130,17 @@ def causal_lm(
     )
 
 
-def anatomies_of(config: PreTrainedConfig, sequence_length: int) -> Anatomies:
-    """The model, taken apart in each type.
+def anatomies_of(
+    config: PreTrainedConfig, sequence_length: int, precision: Precision
+) -> Anatomies:
+    """The model, taken apart in each type that layers of a precision are built in.
 
     Raises:
         WorkloadError: it is not a chain of blocks.
     """
     return {
         dtype: dissect(config, sequence_length, dtype=dtype)
-        for dtype in DTYPES.values()
+        for dtype in {torch.float32, torch.bfloat16, DTYPES[precision.of_parameters]}
     }
 
 
@@ -156,7 +158,7 @@ def workload_of(
     Raises:
         WorkloadError: it is not causal.
     """
-    anatomy = anatomies[DTYPES[precision]]
+    anatomy = anatomies[DTYPES[precision.of_parameters]]
     sequence_length = anatomy.sequence_length
     layers = layers_of(anatomies, anatomy)
     kinds = {layer.kind for layer in layers}
@@ -310,8 +312,18 @@ def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:
 def build_now(
     anatomies: Anatomies, build: Callable[..., nn.Module], *place: int
 ) -> nn.Module:
-    """Build a layer in torch's default type, which the workload's precision sets."""
-    return build(anatomies[torch.get_default_dtype()], *place)
+    """Build a layer in torch's default type, which the workload's precision sets.
+
+    Raises:
+        WorkloadError: the model was not taken apart in that type.
+    """
+    dtype = torch.get_default_dtype()
+    if dtype not in anatomies:
+        raise WorkloadError(
+            f"this model was taken apart in other types than {dtype}: give the "
+            "precision to causal_lm, and do not change it afterwards"
+        )
+    return build(anatomies[dtype], *place)
 
 
 def signatures(anatomy: Anatomy) -> list[str]:

@@ -20,11 +20,13 @@ from plimsoll_planner.records.bounds import (
     Label,
     Name,
     Range,
+    Rate,
     Text,
 )
 from plimsoll_planner.records.document import Document, load
 from plimsoll_planner.records.record import Record
 from plimsoll_trainer.engine.batches import make_batch
+from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.workload import Workload
 
@@ -78,6 +80,16 @@ BEGINNING = LoopState()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SavedScale(Record):
+    """Scale of the loss, where gradients are computed in fp16."""
+
+    value: Rate
+    """Of the next step."""
+    num_good: Index
+    """Steps since it was last changed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest(Document):
     """One committed checkpoint."""
 
@@ -90,6 +102,8 @@ class Manifest(Document):
     identity: Identity
     loop: LoopState = BEGINNING
     files: tuple[SavedFile, ...]
+    loss_scale: SavedScale | None = None
+    """None where the loss is not scaled."""
 
 
 def identity_of(workload: Workload, global_batch_size: int) -> Identity:
@@ -103,6 +117,21 @@ def identity_of(workload: Workload, global_batch_size: int) -> Identity:
         global_batch_size=global_batch_size,
         data_digest=f"sha256:{digest.hexdigest()}",
     )
+
+
+def saved_scale(trainer: Trainer) -> SavedScale | None:
+    """Scale of the loss as it is now."""
+    scale = trainer.loss_scale
+    if scale is None:
+        return None
+    return SavedScale(value=scale.value, num_good=scale.num_good)
+
+
+def take_over_scale(trainer: Trainer, saved: SavedScale | None) -> None:
+    """Go on with a scale, where the loss is scaled and one was saved."""
+    scale = trainer.loss_scale
+    if scale is not None and saved is not None:
+        scale.value, scale.num_good = saved.value, saved.num_good
 
 
 def check_identity(saved: Identity, here: Identity, folder: Path) -> None:

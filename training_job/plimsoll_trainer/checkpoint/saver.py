@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
@@ -38,7 +37,9 @@ from plimsoll_trainer.checkpoint.manifest import (
     LoopState,
     Manifest,
     SavedFile,
+    SavedScale,
     describe_file,
+    saved_scale,
 )
 from plimsoll_trainer.checkpoint.planners import SaveBoxes
 from plimsoll_trainer.checkpoint.room import lacks_room
@@ -49,8 +50,6 @@ from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
 PATIENCE_S = 1800.0
 """For the slowest rank's disk."""
 FIRST_POLL_S, LAST_POLL_S = 0.005, 0.5
-About: TypeAlias = tuple[str, LoopState]
-"""Digest of the plan of a save, and its loop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +73,15 @@ class SaveFigures:
     num_bytes: int
     set_aside: tuple[Path, ...]
     """Checkpoints of later steps that somebody else had put into the folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Circumstances:
+    """What a step was trained under, which its manifest says."""
+
+    plan_digest: str
+    loss_scale: SavedScale | None
+    loop: LoopState
 
 
 @dataclass
@@ -142,25 +150,33 @@ class Saver:
         stall_s = time.monotonic() - begin_s
         self._thread = threading.Thread(
             target=self._save,
-            args=(step, (self.plan_digest, self.loop), copies, stall_s),
+            args=(step, self._circumstances(), copies, stall_s),
             daemon=True,
             name="saver",
         )
         self._thread.start()
 
+    def _circumstances(self) -> Circumstances:
+        """What the manifest says of this step besides its files."""
+        return Circumstances(
+            plan_digest=self.plan_digest,
+            loss_scale=saved_scale(self.trainer),
+            loop=self.loop,
+        )
+
     def _save(
-        self, step: int, about: About, copies: Sequence[Box], stall_s: float
+        self, step: int, around: Circumstances, copies: Sequence[Box], stall_s: float
     ) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread.
 
-        Plan and loop are those of the step: they may be others by now.
+        Plan, scale and loop are those of the step: they may be others by now.
         """
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
-            moved = self._commit(step, about, folder) if self.rank == 0 else []
+            moved = self._commit(step, around, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
             self._fail(step, folder, error, num_bytes)
             return
@@ -220,7 +236,7 @@ class Saver:
         written: Written = pickle.loads(done.read_bytes())  # noqa: S301 - our own rank
         return written
 
-    def _commit(self, step: int, about: About, folder: Path) -> list[Path]:
+    def _commit(self, step: int, around: Circumstances, folder: Path) -> list[Path]:
         """Finish what all ranks have written; return what had to be set aside."""
         end_s = time.monotonic() + PATIENCE_S
         written = [
@@ -229,14 +245,14 @@ class Saver:
         write_metadata(folder, written)
         for message in folder.glob(".rank-*"):
             message.unlink()
-        plan_digest, loop = about
         manifest = Manifest(
             step=step,
             attempt=self.folders.attempt,
-            plan_digest=plan_digest,
+            plan_digest=around.plan_digest,
             torch_version=str(torch.__version__),
             identity=self.identity,
-            loop=loop,
+            loop=around.loop,
+            loss_scale=around.loss_scale,
             files=(
                 describe_file(folder / ".metadata"),
                 *(file for part in written for file in part.files),

@@ -17,7 +17,9 @@ order:
     host_link           copies between a device and the host's memory
     offloaded_layers    layers whose activations are there between their passes
     tied_tensors        what layers of one rank share
+    autocast            layers that compute in a smaller type than their parameters
     built_layer         one layer, with its parameters laid out
+    loss_scale          what a loss is multiplied with, where gradients are in fp16
     stage               the layers of one rank
     boundaries          what passes between them
     host_bytes          what optimizers on the host will take there

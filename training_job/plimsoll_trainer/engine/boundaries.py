@@ -72,6 +72,14 @@ class Boundaries:
     """Layers that write to what enters them, so that no recompute could start there."""
     given_back: frozenset[int] = frozenset()
     """Layers whose output lies in the memory of what enters them."""
+    untrained: frozenset[int] = frozenset()
+    """Boundaries that need no gradient, for nothing before them is trained."""
+
+    def spec_of(self, boundary: int) -> Tensor:
+        """What passes a boundary, without memory, with a gradient if it has one."""
+        spec = self.between[boundary]
+        is_trained = boundary > 0 and boundary not in self.untrained
+        return spec.empty("meta", grad=is_trained and spec.dtype.is_floating_point)
 
     def in_parts(self, workload: Workload, num_parts: int) -> Boundaries:
         """The same for one of some ranks that split each sequence between layers.
@@ -136,6 +144,9 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
         targets=TensorSpec.of(targets),
         overwritten=frozenset(i for i, made in enumerate(passed) if made.overwrites),
         given_back=frozenset(i for i, made in enumerate(passed) if made.gives_back),
+        untrained=frozenset(
+            (0, *(i + 1 for i, made in enumerate(passed) if not made.trains))
+        ),
     )
 
 

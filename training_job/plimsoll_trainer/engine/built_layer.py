@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.engine import Sharding
+from plimsoll_trainer.engine.autocast import run_in_autocast
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share, lay_out
 from plimsoll_trainer.engine.split_tensors import (
     declare_gradients,
@@ -93,6 +94,8 @@ def build_layer(
     try:
         with device:
             module: object = layer.factory()
+            if isinstance(module, nn.Module) and workload.autocast_dtype is not None:
+                run_in_autocast(module, device.type, workload.autocast_dtype)
     finally:
         torch.set_default_dtype(before)
     if not isinstance(module, nn.Module):

@@ -73,9 +73,7 @@ def build_schedule(
     timer: PassTimer,
 ) -> PipelineScheduleSingle:
     """Torch's schedule of the stage, with all shapes known beforehand."""
-    incoming = boundaries.between[part.first_layer]
-    floating = incoming.dtype.is_floating_point and not world.is_first
-    outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)
+    outgoing = boundaries.spec_of(part.end_layer)
     if world.is_last:
         outgoing = torch.empty((), device="meta", requires_grad=True)
     stage = CountingStage(
@@ -84,7 +82,7 @@ def build_schedule(
         stage_index=world.stage,
         num_stages=world.num_stages,
         device=world.device,
-        input_args=incoming.empty("meta", grad=floating),
+        input_args=boundaries.spec_of(part.first_layer),
         output_args=outgoing,
         group=world.pipeline_group,
         first_micro_batch=world.replica * num_micro_batches,

@@ -1,10 +1,11 @@
 """Whether an optimizer treats each number on its own, and the bytes it keeps of each.
 
 In: the function that makes a workload's optimizer. Both are found by trying, on one
-small matrix. Replicas may divide the state of an optimizer only if a step on pieces of
-a parameter gives what a step on the whole gives, to the bit: so it is for SGD, Adam and
-their like, and not where the norm of a tensor or its rows count (Adafactor, LAMB,
-Muon). Called by `assignment`, and by the profiler, which notes both for the planner.
+matrix. Replicas may divide the state of an optimizer only if a step on pieces of a
+parameter gives what a step on the whole gives, to the bit: so it is for SGD, Adam and
+their like, and not where the norm of a tensor, its rows or blocks of its numbers count
+(Adafactor, LAMB, Muon, AdamW in 8 bits). Called by `assignment`, and by the profiler,
+which notes both for the planner.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 from plimsoll_trainer.engine.sharded_optimizer import PieceOf, over_pieces
 from plimsoll_trainer.workload import MakeOptimizer
 
-SHAPE = (16, 16)
-CUT = 128
-"""Numbers in the first of two pieces, whole vectors of every kernel."""
+SHAPE = (96, 96)
+"""More than the 4,096 numbers from which bitsandbytes keeps 8 bits, in each piece."""
+CUT = 4112
+"""Numbers in the first of two pieces: whole vectors of every kernel, and no whole
+blocks of 256."""
 NUM_STEPS = 6
-MASTER_BYTES = 4
-"""Of a number in fp32, which a step is taken on where parameters are of less."""
 
 
 def is_elementwise(make: MakeOptimizer, device: torch.device | str = "cpu") -> bool:
@@ -69,14 +70,19 @@ def stepped_both_ways(
 
 
 def bytes_per_number(
-    make: MakeOptimizer, dtype: torch.dtype, device: torch.device
+    make: MakeOptimizer,
+    dtype: torch.dtype,
+    device: torch.device,
+    least: torch.dtype = torch.float32,
 ) -> int:
     """Bytes of optimizer state that every number of a parameter has.
 
-    Masters in fp32 count, where `dtype` is another. Apart from that is what each
-    parameter has once, such as a count of steps.
+    Masters count, of the smallest type that a step is taken on, where `dtype` is
+    smaller. Apart from that is what each parameter has once, such as a count of steps.
     """
-    whole = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float32, device=device))
+    has_master = dtype.itemsize < least.itemsize
+    stepped = least if has_master else dtype
+    whole = nn.Parameter(torch.zeros(SHAPE, dtype=stepped, device=device))
     optimizer = make([whole])
     whole.grad = torch.zeros_like(whole)
     optimizer.step()
@@ -85,4 +91,4 @@ def bytes_per_number(
         for value in optimizer.state[whole].values()
         if isinstance(value, Tensor) and value.shape == whole.shape
     )
-    return kept + (0 if dtype == torch.float32 else MASTER_BYTES)
+    return kept + has_master * least.itemsize

@@ -5,10 +5,12 @@ replica owns, in parts and slices that are filled up to 16:
 
     parameter, in its type         pinned beside a GPU
     sum of gradients, in its type  pinned beside a GPU
-    master in fp32                 where parameters are of another type
+    master in fp32                 where parameters are of another type, unless none
+                                   are wanted
     optimizer state                as a step of the optimizer shows
 
-and in a step, of the largest layer, gradients in fp32 where sums are of another type.
+and in a step, of the largest layer, gradients in the type that is stepped on where sums
+are of another.
 What a parameter has once, such as a count of steps, is left out.
 
 In: the workload and a stage. Out: a `HostBytes`. Called where a rank starts, so that
@@ -68,9 +70,10 @@ def host_bytes(
         stage = build_stage(workload, part, CPU, share=share, mesh=mesh)
         layers = stage.flat.values()
         found = [(buffer, *owned_numbers(buffer)) for one in layers for buffer in one]
-        cast = [sum(map(cast_bytes, buffers)) for buffers in layers]
+        least = workload.stepped_dtype
+        cast = [sum(cast_bytes(one, least) for one in buffers) for buffers in layers]
     kept = {
-        dtype: bytes_per_number(workload.optimizer, dtype, CPU)
+        dtype: bytes_per_number(workload.optimizer, dtype, CPU, workload.stepped_dtype)
         for dtype in {dtype for _, numbers, _ in found for dtype in numbers}
     }
     blocks = [size for buffer, _, parts in found for size in blocks_of(buffer, parts)]
@@ -109,9 +112,12 @@ def blocks_of(buffer: FlatBuffer, parts: Numbers) -> Iterable[int]:
     yield from (count * dtype.itemsize for dtype, count in parts.items())
 
 
-def cast_bytes(buffer: FlatBuffer) -> int:
-    """Bytes of the owned gradients in fp32, where they are summed in another type."""
-    if buffer.gradients.dtype == torch.float32:
-        return 0
+def cast_bytes(buffer: FlatBuffer, least: torch.dtype) -> int:
+    """Bytes of the owned gradients in types of a step, if summed in others.
+
+    `least` is the smallest type that the optimizer steps on.
+    """
     numbers, _ = owned_numbers(buffer)
-    return sum(numbers.values()) * torch.float32.itemsize
+    stepped = ((max(dtype.itemsize, least.itemsize), n) for dtype, n in numbers.items())
+    sums = buffer.gradients.dtype.itemsize
+    return sum(size * count for size, count in stepped if size != sums)

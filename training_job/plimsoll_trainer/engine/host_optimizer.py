@@ -93,10 +93,11 @@ class HostOptimizer(LayerOptimizer):
         parameters: Sequence[nn.Parameter],
         make: MakeOptimizer,
         mirror: HostMirror,
+        least: torch.dtype = torch.float32,
     ) -> None:
         """Make the optimizer on parameters of a mirror, in the order of the layer."""
         with made_on_host():
-            super().__init__(parameters, make)
+            super().__init__(parameters, make, least)
         if mirror.link.is_cuda:
             choose_fused(self.optimizer)
         self._mirror = mirror
@@ -133,7 +134,7 @@ class HostOptimizer(LayerOptimizer):
 
     @property
     def cast_bytes(self) -> int:
-        """Bytes of gradients in fp32 within a step, where sums are of another type."""
+        """Bytes of gradients in the type of a step, where sums are of another."""
         return sum(
             master.nbytes
             for parameter, master in zip(self.parameters, self.masters, strict=True)

@@ -2,9 +2,11 @@
 
 What a step holds on top of the state (a copy in fp32, lists of temporaries) is then
 that of the largest layer instead of the whole stage, and a layer carries its state
-along when it moves. In bf16 the optimizer works on master weights in fp32:
+along when it moves. In bf16 and fp16 the optimizer works on master weights in fp32,
+unless the workload wants none:
 
     gradient in fp32, or a copy of one in bf16 -> step on the master -> parameter bf16
+    gradient in bf16, or a copy of one in fp32 -> step on the parameter, without masters
 """
 
 from __future__ import annotations
@@ -21,11 +23,19 @@ from plimsoll_trainer.workload import MakeOptimizer
 class LayerOptimizer:
     """The optimizer of one layer's parameters, where they are."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], make: MakeOptimizer) -> None:
-        """Make the optimizer on the parameters, or on fp32 copies of smaller types."""
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        make: MakeOptimizer,
+        least: torch.dtype = torch.float32,
+    ) -> None:
+        """Make the optimizer on the parameters, or on copies of those that are smaller.
+
+        `least` is the smallest type that it steps on.
+        """
         self.parameters = list(parameters)
         self.masters = [
-            p if p.dtype == torch.float32 else nn.Parameter(p.detach().float())
+            p if p.itemsize >= least.itemsize else nn.Parameter(p.detach().to(least))
             for p in self.parameters
         ]
         self.optimizer = make(self.masters)
@@ -50,14 +60,17 @@ class LayerOptimizer:
         ):
             group["lr"] = rate * learning_rate_factor
         pairs = list(zip(self.masters, self.parameters, strict=True))
+        lent = []
         for master, parameter in pairs:
             gradient = gradient_of(parameter)
-            if master is not parameter and gradient is not None:
-                master.grad = gradient.to(torch.float32)
+            if gradient is not None and gradient is not master.grad:
+                master.grad = gradient.to(master.dtype)
+                lent.append(master)
         self.optimizer.step()
+        for master in lent:
+            master.grad = None
         for master, parameter in pairs:
             if master is not parameter:
-                master.grad = None
                 parameter.copy_(master)
 
     def read_parameters(self) -> None:

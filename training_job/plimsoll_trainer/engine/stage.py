@@ -38,6 +38,7 @@ from plimsoll_trainer.engine.gathered_layers import (
     let_pass,
 )
 from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.loss_scale import scaled
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
 from plimsoll_trainer.engine.token_pieces import Places, all_places, loss_in_pieces
 from plimsoll_trainer.random_keys import random_key, seed_device
@@ -138,6 +139,8 @@ class StageModule(nn.Module):
         self.step = 0
         self.first_sample = 0
         """First sample of the current micro-batch in the step's global batch."""
+        self.loss_scale: float | None = None
+        """What gradients of this step are multiplied with, where that is done."""
         self.count = torch.zeros((), dtype=torch.float64, device=device)
         """Divisor of the sum of the losses so far; see `known_count`."""
 
@@ -216,6 +219,8 @@ class StageModule(nn.Module):
         loss, count = run_last(run, self._loss, x, targets, recomputed=recomputed)
         with torch.no_grad():
             self.count += known_count(count)
+        if self.loss_scale is not None and loss.requires_grad:
+            loss.register_hook(partial(scaled, self.loss_scale))  # type: ignore[no-untyped-call]
         return loss
 
     def end_backward(self) -> None:

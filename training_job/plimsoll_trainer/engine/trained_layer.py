@@ -39,6 +39,7 @@ class TrainedLayer:
         *,
         reduces_whole: bool = False,
         link: HostLink | None = None,
+        least: torch.dtype = torch.float32,
     ) -> None:
         """Make the optimizer of what is owned here.
 
@@ -51,6 +52,7 @@ class TrainedLayer:
                 layer has copies on other stages, and replicas there may own other
                 pieces of it.
             link: to the host, where the optimizer is to be there.
+            least: smallest type that the optimizer steps on.
         """
         self.buffers = buffers
         self._group = group
@@ -69,9 +71,9 @@ class TrainedLayer:
         self.optimizer: LayerOptimizer | None = None
         """None: all that is owned is padding."""
         if owned and mirror is not None:
-            self.optimizer = HostOptimizer(stepped, make, mirror)
+            self.optimizer = HostOptimizer(stepped, make, mirror, least)
         elif owned:
-            self.optimizer = LayerOptimizer(stepped, make)
+            self.optimizer = LayerOptimizer(stepped, make, least)
 
     @property
     def is_divided(self) -> bool:
@@ -114,6 +116,14 @@ class TrainedLayer:
                 continue
             if buffer.kept_values is None:
                 gather_slices(buffer.values, buffer.own, self._group)
+            if buffer.kept_gradients is None:
+                buffer.gradients.zero_()
+
+    @torch.no_grad()
+    def leave_out(self) -> None:
+        """Set gradients to zero, without a step."""
+        for buffer in self.buffers:
+            buffer.own_gradients.zero_()
             if buffer.kept_gradients is None:
                 buffer.gradients.zero_()
 

@@ -8,7 +8,8 @@
 A backward pass starts from the micro-batch's own loss, a mean or a sum, and gradients
 are divided once, by the count of the whole step: M * D means, or what the losses that
 are sums say. So no count is needed before its micro-batch has run. Sums of many tokens
-are no danger to bf16, which has the exponents of fp32.
+are no danger to bf16, which has the exponents of fp32. Where gradients are computed in
+fp16 the loss is scaled, and a step that overflows is left out (`loss_scale`).
 
 Data parallelism is a plain all-reduce of the gradients where they lie. It equals what
 torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
@@ -41,6 +42,7 @@ from plimsoll_trainer.engine.host_link import HostLink, rank_threads
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.loading import DirectLoader, Key, Loader
+from plimsoll_trainer.engine.loss_scale import is_finite, loss_scale_of
 from plimsoll_trainer.engine.pass_timing import PassTimer
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
@@ -72,9 +74,11 @@ class StepResult:
     count: Tensor
     """Of the global batch; no training unless it is a number above 0."""
     gradient_norm: Tensor | None
-    """Over all layers, before clipping; None where it is not clipped."""
+    """Over all layers, before clipping; None where it is not clipped or judged."""
+    loss_scale: float | None = None
+    """That gradients were multiplied with on their way; None where none are."""
     is_left_out: bool = False
-    """Whether nothing was stepped on, as by a loss scaler: its loss may be none."""
+    """Whether gradients were not finite, so that nothing was stepped on."""
 
 
 class Trainer:
@@ -102,6 +106,8 @@ class Trainer:
         self.world = world
         self.slices = slices
         self.part = slices[world.stage]
+        self.loss_scale = loss_scale_of(workload)
+        """Of the next step, alike on all ranks."""
         if self.part.sequence_parallel:
             boundaries = boundaries.in_parts(workload, world.num_parts)
         self.boundaries = boundaries
@@ -166,9 +172,32 @@ class Trainer:
         loss, count = self.reduce_gradients(losses)
         norm = self.clip_gradients()
         self.on_phase(Phase.GRADIENT_NORM)
-        self.step_layers(self.workload.learning_rate_factor(step))
+        scale, overflows = self.follow_scale(norm)
+        if overflows:
+            self.leave_out()
+        else:
+            self.step_layers(self.workload.learning_rate_factor(step))
         self.on_phase(Phase.OPTIMIZER_STEP)
-        return StepResult(loss=loss, count=count, gradient_norm=norm)
+        return StepResult(
+            loss=loss,
+            count=count,
+            gradient_norm=norm,
+            loss_scale=scale,
+            is_left_out=overflows,
+        )
+
+    def follow_scale(self, norm: Tensor | None) -> tuple[float | None, bool]:
+        """Scale of this step, and whether it overflows; the next one's follows."""
+        if self.loss_scale is None or norm is None:
+            return None, False
+        scale, overflows = self.loss_scale.value, not is_finite(norm)
+        self.loss_scale.follow(overflows=overflows)
+        return scale, overflows
+
+    def leave_out(self) -> None:
+        """Let go of all gradients, without a step."""
+        for layer in self.trained.values():
+            layer.leave_out()
 
     def step_layers(self, learning_rate_factor: float) -> None:
         """Step all optimizers, layer by layer."""
@@ -181,6 +210,8 @@ class Trainer:
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run all micro-batches; return their losses, on the last stage."""
         self.stage.step = step
+        if self.loss_scale is not None:
+            self.stage.loss_scale = self.loss_scale.value
         self.stage.count.zero_()
         inputs, targets = self.load_micro_batches(step)
         losses: list[Tensor] = []
@@ -248,6 +279,7 @@ class Trainer:
             self.world.data_group if self.world.num_replicas > 1 else None,
             reduces_whole=any(id(p) in shared for p in own),
             link=self.link if self.part.steps_on_host else None,
+            least=self.workload.stepped_dtype,
         )
 
     @torch.no_grad()
@@ -267,7 +299,8 @@ class Trainer:
         total, count = self.sum_over_ranks(losses)
         # Gradients are 0 where nothing counts; `session` refuses such a step.
         factor = torch.where(count > 0, 1 / count, 0.0)
-        self.scale(factor)
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        self.scale(factor / scale)
         return (total * factor).float(), count
 
     def add_parts(self) -> None:
@@ -310,7 +343,7 @@ class Trainer:
         the bit wherever the chain is cut.
         """
         limit = self.workload.max_gradient_norm
-        if limit is None:
+        if limit is None and self.loss_scale is None:
             return None
         squares = self.squared_norms()
         if self.divides:
@@ -319,7 +352,8 @@ class Trainer:
             dist.all_reduce(squares, group=group)
         dist.all_reduce(squares, group=self.world.pipeline_group)
         norm = squares.sum().sqrt()
-        self.scale((limit / (norm + NORM_OFFSET)).clamp(max=1.0))
+        if limit is not None:
+            self.scale((limit / (norm + NORM_OFFSET)).clamp(max=1.0))
         return norm
 
     def squared_norms(self) -> Tensor:

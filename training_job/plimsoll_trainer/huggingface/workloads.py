@@ -18,7 +18,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from plimsoll_planner.records.model_profile import Precision
+from plimsoll_planner.records.precision import Precision
 from plimsoll_trainer.adapters.causal_lm import (
     anatomies_of,
     check_vocabulary,
@@ -31,9 +31,15 @@ from plimsoll_trainer.huggingface.configurations import configuration_of, with_b
 from plimsoll_trainer.huggingface.documents import data_source
 from plimsoll_trainer.huggingface.prepared_layers import prepared
 from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
+from plimsoll_trainer.huggingface.recipes import (
+    Named,
+    optimizer_of,
+    precision_of,
+    schedule_of,
+)
 from plimsoll_trainer.huggingface.samples import TokenSamples
 from plimsoll_trainer.huggingface.token_files import TokenSource
-from plimsoll_trainer.workload import DTYPES, AdamW, Workload
+from plimsoll_trainer.workload import DTYPES, Workload
 
 
 def pretrain(  # noqa: PLR0913 - the arguments of a manifest
@@ -44,8 +50,10 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     lora: Mapping[str, Any] | None = None,
     frozen: Sequence[str] | None = None,
     precision: str = Precision.BF16.value,
+    optimizer: Named = "adamw",
     learning_rate: float = 1e-4,
     weight_decay: float = 0.1,
+    schedule: Named = "constant",
     seed: int = 0,
 ) -> Workload:
     """Train a causal language model from fresh weights.
@@ -57,8 +65,11 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
         lora: low-rank adapters to train, as in `finetune`.
         frozen: patterns of names of parameters that do not train, as in `finetune`.
         precision: of parameters and activations; bf16 has masters in fp32.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
+        optimizer: its name, or that and more fields (`plimsoll_trainer.optimizers`).
+        learning_rate: of the optimizer.
+        weight_decay: of matrices.
+        schedule: of the learning rate: its name, or that and more fields
+            (`plimsoll_trainer.schedules`).
         seed: of weights, data and dropout.
 
     Raises:
@@ -68,13 +79,16 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     config = configuration_of(model)
     config = config if blocks is None else with_blocks(config, blocks)
     check_vocabulary(config)
-    anatomies = anatomies_of(config, sequence_length)
-    anatomy = anatomies[DTYPES[asked]]
+    anatomies = anatomies_of(config, sequence_length, asked)
+    anatomy = anatomies[DTYPES[asked.of_parameters]]
     workload = workload_of(
         anatomies,
         batch=TextCorpus(sequence_length=sequence_length, seed=seed).batch,
         precision=asked,
-        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        optimizer=optimizer_of(
+            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        ),
+        learning_rate_factor=schedule_of(schedule),
         seed=seed,
     )
     return prepared(
@@ -97,8 +111,10 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     lora: Mapping[str, Any] | None = None,
     frozen: Sequence[str] | None = None,
     precision: str = Precision.BF16.value,
+    optimizer: Named = "adamw",
     learning_rate: float = 2e-5,
     weight_decay: float = 0.0,
+    schedule: Named = "constant",
     seed: int = 0,
 ) -> Workload:
     """Train a causal language model from its pretrained weights, on own data.
@@ -114,8 +130,11 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         frozen: patterns of names of parameters that do not train. Default: none of
             them, and with `lora` all.
         precision: of parameters and activations; bf16 has masters in fp32.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
+        optimizer: its name, or that and more fields (`plimsoll_trainer.optimizers`).
+        learning_rate: of the optimizer.
+        weight_decay: of matrices.
+        schedule: of the learning rate: its name, or that and more fields
+            (`plimsoll_trainer.schedules`).
         seed: of adapters, of the order of the data, and of dropout.
 
     Raises:
@@ -125,8 +144,8 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     asked = precision_of(precision)
     folder = folder_of(model)
     config = configuration_of(str(folder))
-    anatomies = anatomies_of(config, sequence_length)
-    anatomy = anatomies[DTYPES[asked]]
+    anatomies = anatomies_of(config, sequence_length, asked)
+    anatomy = anatomies[DTYPES[asked.of_parameters]]
     tokens = token_source(config, data, Path(tokenizer) if tokenizer else folder)
     samples = TokenSamples(
         source=tokens, sequence_length=sequence_length, is_packed=packing
@@ -134,7 +153,10 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     workload = workload_of(
         anatomies,
         batch=Epochs(samples=samples, seed=seed),
-        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        optimizer=optimizer_of(
+            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        ),
+        learning_rate_factor=schedule_of(schedule),
         precision=asked,
         seed=seed,
     )
@@ -188,16 +210,3 @@ def token_source(
     return TokenSource(
         data=data_source(data), tokenizer=tokenizer, vocabulary=vocabulary
     )
-
-
-def precision_of(precision: str) -> Precision:
-    """Precision by its name.
-
-    Raises:
-        WorkloadError: there is none of that name.
-    """
-    if precision not in list(Precision):
-        raise WorkloadError(
-            f"precision {precision!r}: one of {', '.join(Precision)} is needed"
-        )
-    return Precision(precision)

@@ -21,7 +21,12 @@ from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.loader import Found, check_layers, choose, load_state
-from plimsoll_trainer.checkpoint.manifest import LoopState, check_identity, identity_of
+from plimsoll_trainer.checkpoint.manifest import (
+    LoopState,
+    check_identity,
+    identity_of,
+    take_over_scale,
+)
 from plimsoll_trainer.checkpoint.room import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -151,6 +156,7 @@ class Checkpointing:
         names = [layer.name for layer in trainer.workload.layers]
         with self._together():
             load_state(self._found, state, names)
+        take_over_scale(trainer, self._found.manifest.loss_scale)
         self.watch(Phase.CHECKPOINT_RESTORE)
         step, self.loop = self._found.manifest.step, self._found.manifest.loop
         if folders and folders.committed(step).exists():

@@ -55,6 +55,7 @@ class Session:
     calls: Calls = field(default_factory=Calls)
     clock: Callable[[], float] = time.monotonic
     has_warned: bool = False
+    has_left_out: bool = False
     num_done: int = 0
     """Steps finished."""
     last_words: str = ""
@@ -128,6 +129,7 @@ class Session:
         check_count(float(result.count), step + 1)
         norm = result.gradient_norm
         step_s = self.clock() - begin_s
+        self._warn_of_scale(result, step + 1)
         figures = StepFigures(
             step=step + 1,
             num_steps=self.num_steps,
@@ -144,6 +146,7 @@ class Session:
                 loss=figures.loss,
                 gradient_norm=figures.gradient_norm,
                 step_s=step_s,
+                **scale_of(result),
             )
         self.reporter.after_step(step + 1, step_s, self.trainer.timer.take())
         self._check_loss(result, loss, step)
@@ -172,7 +175,9 @@ class Session:
         Raises:
             NoLossError: see above.
         """
-        if math.isfinite(loss) or result.is_left_out:
+        # What is left out may overflow; with no scale left to lower, it is lost.
+        overflows = result.is_left_out and (result.loss_scale or 0.0) >= 1
+        if math.isfinite(loss) or overflows:
             return
         if self.trainer.workload.stops_at_nan:
             good = self.checkpoints.last_good(step - 1)
@@ -265,7 +270,32 @@ class Session:
         self.reporter.observe("end")
         return Ending.CHECKPOINTED
 
+    def _warn_of_scale(self, result: StepResult, step: int) -> None:
+        """Warn once that steps are left out, and once that the scale will not do."""
+        if result.loss_scale is None or not result.is_left_out:
+            return
+        next_scale = result.loss_scale * self.trainer.workload.loss_scaling.backoff
+        if not self.has_left_out:
+            self.has_left_out = True
+            self._say(
+                f"gradients of step {step} are not finite in fp16 with the loss scaled "
+                f"by {result.loss_scale:g}: the step is left out, the next scale is "
+                f"{next_scale:g}; later steps are not named"
+            )
+        if next_scale < 1 <= result.loss_scale:
+            self._say(
+                f"the scale of the loss falls below 1 at step {step}: fp16 does not "
+                "hold what this model computes; train it in bf16"
+            )
+
     def _say(self, text: str) -> None:
         """Write one line for people, once for all ranks."""
         if self.control.rank == 0:
             say(0, text)
+
+
+def scale_of(result: StepResult) -> dict[str, object]:
+    """Fields of a report where the loss is scaled."""
+    if result.loss_scale is None:
+        return {}
+    return {"loss_scale": result.loss_scale, "is_left_out": result.is_left_out}

@@ -26,7 +26,7 @@ from plimsoll_trainer.errors import ForeignFingerprintError, TrainerError
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.source_files import content_of, home_of, source_files
 
-LIBRARIES = ("numpy", "torchvision", "transformers")
+LIBRARIES = ("bitsandbytes", "lion-pytorch", "numpy", "torchvision", "transformers")
 """Libraries whose version changes what a layer costs, where they are installed."""
 
 

@@ -1,0 +1,73 @@
+"""Optimizer, schedule and precision by name, from the arguments of a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from torch import nn
+
+from plimsoll_planner.records.precision import Precision
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface import finetune, pretrain
+from plimsoll_trainer.workload import Workload
+
+
+def tuned(model: Path, **fields: Any) -> Workload:
+    """A fine-tune of the small model."""
+    data = str(model / "notes.jsonl")
+    return finetune(str(model), data=data, sequence_length=32, **fields)
+
+
+def test_a_recipe_is_what_its_arguments_say(model: Path) -> None:
+    """Names alone, or with fields of their own, which win over those that all have."""
+    workload = tuned(
+        model,
+        precision="fp32",
+        optimizer={"name": "sgd", "momentum": 0.5, "learning_rate": 0.2},
+        learning_rate=0.1,
+        weight_decay=0.3,
+        schedule={"name": "linear", "num_steps": 10, "warmup_steps": 2},
+    )
+    assert workload.precision is Precision.FP32
+    made = workload.optimizer([nn.Parameter(torch.zeros(2, 2))])
+    assert isinstance(made, torch.optim.SGD)
+    [group] = made.param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.2, 0.5, 0.3)
+    factors = [workload.learning_rate_factor(step) for step in (0, 1, 2, 6, 10)]
+    assert factors == [0.0, 0.5, 1.0, 0.5, 0.0]
+
+
+def test_fresh_weights_take_the_same_recipes(model: Path) -> None:
+    """By the other entry point."""
+    workload = pretrain(
+        str(model), sequence_length=32, precision="bf16-pure", optimizer="adafactor"
+    )
+    assert workload.precision is Precision.PURE_BF16
+    made = workload.optimizer([nn.Parameter(torch.zeros(2, 2))])
+    assert isinstance(made, torch.optim.Adafactor)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"optimizer": "adam"}, "optimizer 'adam': did you mean 'adamw'"),
+        ({"optimizer": {"momentum": 1}}, "has no name: give one, or fields such as"),
+        ({"optimizer": {"name": "sgd", "beta": 1}}, "'sgd' takes no 'beta'"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"schedule": {"name": "linear", "steps": 1}}, "schedule has no field 'steps'"),
+        ({"schedule": "linear"}, "num_steps 0 of a linear schedule is not above"),
+        ({"precision": "int4"}, "precision 'int4': one of fp32, bf16"),
+    ],
+)
+def test_unknown_names_are_refused(
+    fields: dict[str, Any], message: str, model: Path
+) -> None:
+    """With those that are known."""
+    with pytest.raises(WorkloadError, match=message):
+        tuned(model, **fields)

@@ -1,0 +1,79 @@
+"""Optimizer, learning rate and precision as the arguments of an entry point name them.
+
+    optimizer: adamw                    or {name: sgd, momentum: 0.9}
+    schedule: constant                  or {name: cosine, num_steps: 1000, floor: 0.1}
+    precision: bf16
+
+In: names and numbers from YAML. Out: fields of a `Workload`. Called by `workloads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plimsoll_planner.records.precision import Precision
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.optimizers import optimizer_named
+from plimsoll_trainer.schedules import Schedule, schedule_named
+from plimsoll_trainer.workload import MakeOptimizer
+
+Named = str | Mapping[str, Any]
+"""A name, or the name and further fields."""
+
+
+def optimizer_of(
+    given: Named, *, learning_rate: float, weight_decay: float
+) -> MakeOptimizer:
+    """Optimizer of a name; fields of its own win over the two that all have.
+
+    Raises:
+        WorkloadError: there is none of that name, or a field is unknown.
+    """
+    name, fields = name_and_fields("optimizer", given)
+    common = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+    return optimizer_named(name, **(common | fields))
+
+
+def schedule_of(given: Named) -> Schedule:
+    """Learning rate by step.
+
+    Raises:
+        WorkloadError: there is none of that name, or a field is unknown.
+    """
+    name, fields = name_and_fields("schedule", given)
+    for field in fields:
+        if field not in {"num_steps", "warmup_steps", "floor"}:
+            raise WorkloadError(
+                f"schedule has no field {field!r}: it takes name, num_steps, "
+                "warmup_steps and floor"
+            )
+    return schedule_named(name, **fields)
+
+
+def name_and_fields(what: str, given: Named) -> tuple[str, dict[str, Any]]:
+    """The name, and the fields beside it.
+
+    Raises:
+        WorkloadError: there is no name.
+    """
+    fields = {"name": given} if isinstance(given, str) else dict(given)
+    name = fields.pop("name", None)
+    if not isinstance(name, str):
+        raise WorkloadError(
+            f"{what} {given!r} has no name: give one, or fields such as {{name: ...}}"
+        )
+    return name, fields
+
+
+def precision_of(name: str) -> Precision:
+    """Precision of a name.
+
+    Raises:
+        WorkloadError: there is none.
+    """
+    if name not in list(Precision):
+        raise WorkloadError(
+            f"precision {name!r}: one of {', '.join(Precision)} is needed"
+        )
+    return Precision(name)
