@@ -154,6 +154,7 @@ KINDS = [
     Kind(fields=COUNTED, replicas=3, micro_batch=1, cuts=(0, 5)),
     Kind(cuts=(0, 3, 5), fields=PIECES, of_slices={"recomputed": LAST}),
     Kind(replicas=2, of_slices={"sharding": Sharding.PARAMETERS}),
+    Kind(cuts=(0, 2, 5), fields={"dropout": 0.2, "precision": "bf16"}, tolerance=1e-3),
     Kind(cuts=(0, 2, 5), replicas=2, of_slices={"sharding": Sharding.GRADIENTS}),
     Kind(cuts=(0, 2, 5), of_slices={"offloaded": frozenset((1, 3))}),
     Kind(make=a_split_gpt, fields={}, cuts=(0, 2, 5), parts=2, tolerance=1e-5),
