@@ -21,6 +21,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -176,7 +177,7 @@ class WorkerLoader:
                     prefetch_factor=-(-num_ahead // num_workers),
                     collate_fn=as_it_is,
                     pin_memory=pins,
-                    worker_init_fn=begin_worker,
+                    worker_init_fn=partial(begin_worker, os.getpid()),
                     multiprocessing_context="fork",
                     generator=torch.Generator().manual_seed(0),
                 )
@@ -224,13 +225,12 @@ def as_it_is(made: Any) -> Any:
     return made
 
 
-def begin_worker(_: int) -> None:
+def begin_worker(rank_pid: int, _: int) -> None:
     """Live as long as the rank, deaf to what it answers itself; runs in the worker."""
-    parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(KILLED_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent or parent == 1:
-        os._exit(1)
+    if os.getppid() != rank_pid:
+        os._exit(1)  # it was gone before the kernel knew
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if is_emulated_device():
