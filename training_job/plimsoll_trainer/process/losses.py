@@ -22,13 +22,12 @@ def no_loss(what: str, loss: float, step: int, good: Path | None) -> NoLossError
         step: steps finished when it was found.
         good: the newest checkpoint of fewer steps.
     """
-    kept = f"the last good checkpoint is {good}"
-    if good is None:
-        kept = (
-            f"there is no checkpoint of fewer than {step} steps"
-            if step
-            else ("nothing was trained yet")
-        )
+    if good is not None:
+        kept = f"the last good checkpoint is {good}"
+    elif step:
+        kept = f"there is no checkpoint of fewer than {step} steps"
+    else:
+        kept = "nothing was trained yet"
     return NoLossError(
         f"the loss of {what} is {loss}, so training stops: {kept}; lower the learning "
         f"rate, or look at the samples; {GO_ON}"
