@@ -40,6 +40,9 @@ class ExitCode(IntEnum):
     HOST_FULL = 90
     """The machine, or the pod, has less memory than optimizers take there that the plan
     keeps on the host: try with more."""
+    NO_LOSS = 91
+    """The loss is not finite: the same steps would give the same, so there is no use in
+    trying again."""
 
 
 DECISIVE: Final = (
@@ -51,6 +54,7 @@ DECISIVE: Final = (
     ExitCode.BAD_WORKLOAD,
     ExitCode.UNUSABLE_CHECKPOINT,
     ExitCode.UNEQUAL_REPLICAS,
+    ExitCode.NO_LOSS,
     ExitCode.DEVICE_BUSY,
 )
 """The first of these that any process ended with says how all of them did: one rank's

@@ -51,6 +51,8 @@ OUTSIDE: dict[str, set[str]] = {
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
         "import_module(module)",  # what an optimizer is made from, if it is asked for
+        "import_module('wandb')",  # where a workload names it
+        "import_module('mlflow')",  # the same
     },
     "plimsoll_profiler": {"numpy", "torch"},
     "plimsoll_operator": {

@@ -28,4 +28,5 @@ def test_codes_are_what_other_releases_expect() -> None:
         "INCOMPATIBLE": 88,
         "DEVICE_BUSY": 89,
         "HOST_FULL": 90,
+        "NO_LOSS": 91,
     }

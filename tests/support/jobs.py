@@ -66,8 +66,63 @@ def with_data():
     DATA = torch.ones(2**20)
     return workload()
 
-def loss_of_nothing():
-    return workload(loss=lambda logits, targets: logits.mean() * float("nan"))
+def loss_of_nothing(**fields):
+    return workload(loss=lambda logits, targets: logits.mean() * float("nan"), **fields)
+
+def lost_after(step, **fields):
+    def factor(at):
+        return float("inf") if at + 1 == step else 1.0
+    return workload(learning_rate_factor=factor, **fields)
+
+def evaluated(every_steps=2, patience=0, learning_rate=1e-3, num_samples=5, **fields):
+    from plimsoll_trainer.evaluation import EarlyStop, Evaluation
+    from plimsoll_trainer.workload import AdamW
+    from tests.support.workloads import tokens
+    evaluation = Evaluation(
+        data=lambda step, first, count: tokens(10**6, first, count),
+        num_samples=num_samples,
+        every_steps=every_steps,
+        early_stop=EarlyStop(patience=patience) if patience else None,
+    )
+    optimizer = AdamW(learning_rate=learning_rate)
+    return workload(evaluation=evaluation, optimizer=optimizer, **fields)
+
+class Recorder:
+    def write(self, *words):
+        from pathlib import Path
+        with Path(__file__).with_name("calls.txt").open("a") as file:
+            print(*words, file=file)
+    def on_start(self, run): self.write("start", run.first_step, run.num_steps)
+    def on_step(self, figures): self.write("step", figures.step)
+    def on_evaluation(self, figures): self.write("evaluation", figures.step)
+    def on_end(self, end): self.write("end", end.step, end.ending)
+
+class Failing:
+    def on_step(self, figures):
+        if figures.step == 2:
+            raise OSError("no more of this")
+
+def pausing(step, first, count):
+    import time
+    from tests.support.workloads import tokens
+    time.sleep(0.04 if step else 0)
+    return tokens(step, first, count)
+
+def raising(step, first, count):
+    from tests.support.workloads import tokens
+    if (step, first) == (2, 4):
+        raise ValueError("no such row")
+    return tokens(step, first, count)
+
+def made_ahead(batch, workers):
+    return workload(batch=globals()[batch], loading_workers=workers)
+
+def streamed(state=False, workers=0):
+    from plimsoll_trainer.streams import Stream
+    from importlib import import_module  # so the fingerprint is of two files
+    streams = import_module("tests.support.streams")
+    rows = (streams.RowsWithState if state else streams.Rows)(11)
+    return workload(batch=Stream(samples=rows), loading_workers=workers)
 
 def counting(count):
     import torch

@@ -72,8 +72,13 @@ def test_a_stop_without_a_place_to_save_in_is_one_line(job: Job) -> None:
 
 
 def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
-    """Training goes on, as torch's own would."""
-    options = job.options((0, 5), 3, entrypoint="tiny_model:loss_of_nothing")
+    """Training goes on, as torch's own would, where that is asked for."""
+    options = job.options(
+        (0, 5),
+        3,
+        entrypoint="tiny_model:loss_of_nothing",
+        args='{"stops_at_nan": false}',
+    )
     process = job.command([TRAINER], options)
     (line,), _ = output_of(process)
     assert process.returncode == ExitCode.DONE

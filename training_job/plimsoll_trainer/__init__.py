@@ -6,9 +6,12 @@ are made from is imported where one is asked for.
 
     errors, out_of_memory       what can go wrong, and what stands for a full device
     torch_internals             every private name of torch that is used
+    evaluation                  other data that the model is evaluated on
     workload                    what a user writes
-    epochs                      batches out of a data set of a known length
+    callbacks, metric_loggers   who hears of steps, and three that write figures
+    streams                     batches out of a data set that is only read on
     random_keys                 random numbers that depend on no rank
+    epochs                      batches out of a data set of a known length
     sequence_parallel           how layers let ranks split sequences between them
     optimizers, schedules       optimizers and learning rates by name
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key
+from plimsoll_trainer.streams import Stream
 from plimsoll_trainer.workload import Batch, Workload
 
 
@@ -83,7 +84,7 @@ def order(length: int, key: int) -> NDArray[np.int64]:
 
 def in_steps_of(workload: Workload, samples_per_step: int) -> Workload:
     """The workload, whose data knows how many samples a step takes."""
-    if not isinstance(workload.batch, Epochs):
+    if not isinstance(workload.batch, Epochs | Stream):
         return workload
     batch = replace(workload.batch, samples_per_step=samples_per_step)
     return replace(workload, batch=batch)

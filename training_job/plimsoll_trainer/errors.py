@@ -12,6 +12,8 @@
         │   ├── NoRoomError                 the disk is full; later it may not be
         │   ├── UnusableCheckpointError     broken, or of another training
         │   └── TakenOverError              a later attempt saves in our place
+        ├── NoLossError                 the loss is not finite, in training or beside it
+        ├── CallbackError               a callback of the user's raised
         ├── UnequalReplicasError        ranks with the same tensor hold other values
         ├── NoGpuError                  the plan is for GPUs, and there is none
         ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
@@ -101,6 +103,16 @@ class UnequalReplicasError(TrainerError):
     """Ranks that hold the same tensor built different values: different models."""
 
     exit_code = ExitCode.UNEQUAL_REPLICAS
+
+
+class NoLossError(TrainerError):
+    """The loss is not finite; it would be again, so there is no use in trying."""
+
+    exit_code = ExitCode.NO_LOSS
+
+
+class CallbackError(TrainerError):
+    """What a user wants to be called between steps raised."""
 
 
 class NoGpuError(TrainerError):

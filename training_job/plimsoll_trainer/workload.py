@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
 from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.evaluation import Evaluation
 
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets; the first dimension of both counts samples."""
@@ -194,6 +195,16 @@ class Workload:
     export: Export | None = None
     """Writes trained weights in the model's own format; None: it has none, and what is
     trained is in the checkpoints alone."""
+    evaluation: Evaluation | None = None
+    """Data besides that of training, on which the loss is looked at; None: none is."""
+    stops_at_nan: bool = True
+    """Whether a loss that is not finite ends the job; else it is one line, once."""
+    callbacks: tuple[object, ...] = ()
+    """Whom rank 0 calls between steps, see `plimsoll_trainer.callbacks`; or where to
+    find a function that makes one, as in `my_module:function`."""
+    loading_workers: int = 0
+    """Processes of each rank that makes data, which make the next steps' while one is
+    trained on; 0: the rank makes what it needs before each step."""
 
     def __post_init__(self) -> None:
         """Refuse what no rank could build."""
@@ -207,6 +218,11 @@ class Workload:
                     f"{' or '.join(Precision)}"
                 ) from None
         self._check_sums()
+        if self.loading_workers < 0:
+            raise WorkloadError(
+                f"loading_workers {self.loading_workers}: give a number of processes, "
+                "or 0 to make samples before each step"
+            )
         names = [layer.name for layer in self.layers]
         if not names:
             raise WorkloadError("the workload has no layers: give at least one")

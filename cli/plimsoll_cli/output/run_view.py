@@ -180,11 +180,13 @@ class RunView:
                 self.say(f"plan {revision_text(one)}", DONE if is_followed else BAD)
 
     def _report_endings(self, result: PassResult) -> None:
-        """Add a line for each attempt that has ended, but for one that is done."""
+        """Add a line for each attempt that has ended, unless all steps are done."""
         ended = ended_in(result)
         for attempt in ended[self._attempts_reported :]:
             response = RESPONSES.get(attempt.ending) if attempt.ending else None
-            if attempt.ending is Ending.CHECKPOINTED:
+            if attempt.ending is Ending.DONE and attempt.message:
+                self.say(attempt.message, DONE)
+            elif attempt.ending is Ending.CHECKPOINTED:
                 self.say(f"attempt {attempt.number} has saved and left", DONE)
             elif response is not None:
                 noun = device_noun(attempt.plan.offers)

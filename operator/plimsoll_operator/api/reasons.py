@@ -110,7 +110,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (UNKNOWN, "Replanning"): "The spec was edited just before the ranks began: "
         "they were asked to leave.",
         (UNKNOWN, "Ended"): "The attempt is over; what became of it is written down.",
-        (TRUE, "Trained"): "All steps are done.",
+        (TRUE, "Trained"): "All steps are done, or an early stop has ended them.",
         (TRUE, DRY_RUN): "The plan is there, and no more was asked for.",
         (FALSE, "GPUOutOfMemory"): "Devices ran out of memory too often.",
         (FALSE, "HostOOMKilled"): "The host ran out of memory too often.",
@@ -124,6 +124,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         "or of another training.",
         (FALSE, "UnequalReplicas"): "Ranks that hold the same tensor built different "
         "values; the message names it.",
+        (FALSE, "NoLoss"): "The loss is not finite; the message has the step and the "
+        "last good checkpoint.",
         (FALSE, "EntryPointOutOfMemory"): ENTRY_POINT_FULL,
         (FALSE, "PendingTimeout"): "The ranks waited for their machines for longer "
         "than `runPolicy.pendingSeconds`; the message says for what.",

@@ -44,9 +44,8 @@ def ended_before(given: StepInput) -> StepResult:
         return StepResult(UNKNOWN, WAITING, goes_on=True)
     clear = tuple(Clear(task=t) for t in given.state.tasks if is_train(t))
     if latest.ending is Ending.DONE:
-        return StepResult(
-            TRUE, "Trained", given.state.step_fault, actions=clear, is_final=True
-        )
+        message = "; ".join(filter(None, (latest.message, given.state.step_fault)))
+        return StepResult(TRUE, "Trained", message, actions=clear, is_final=True)
     failure = given_up(given)
     if failure is not None:
         return failure.after(*clear)

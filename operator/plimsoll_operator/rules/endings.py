@@ -3,7 +3,7 @@
 In: an `End`. Out: an `Ending` and the line that says why, as the process wrote it. The
 first rule that applies counts, because one rank's failure takes the others with it:
 
-    all done                                        done
+    all done                                        done, early or not
     it took too long                                timed out
     a reserved code: foreign, bad, out of memory, ..    as that says
     ranks have saved and left                       checkpointed
@@ -28,12 +28,15 @@ RESERVED = {
     ExitCode.BAD_WORKLOAD: Ending.BAD_WORKLOAD,
     ExitCode.UNUSABLE_CHECKPOINT: Ending.UNUSABLE_CHECKPOINT,
     ExitCode.UNEQUAL_REPLICAS: Ending.UNEQUAL_REPLICAS,
+    ExitCode.NO_LOSS: Ending.NO_LOSS,
     ExitCode.DEVICE_BUSY: Ending.DEVICE_BUSY,
     ExitCode.HOST_FULL: Ending.HOST_OUT_OF_MEMORY,
 }
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"
 """Printed by ranks that failed because another one did."""
+STOPPED_EARLY = "stopped early, "
+"""Printed last by rank 0 where an evaluation has ended the job before its last step."""
 UNSAVED = "and nothing is saved"
 """Printed by ranks that were asked to stop, and have nowhere to save."""
 
@@ -42,7 +45,8 @@ def ending_of(end: End) -> tuple[Ending, str]:
     """Ending of a task, and its reason in one line."""
     statuses = [one.status for one in end.exits]
     if not any(statuses):
-        return Ending.DONE, ""
+        early = (one.said for one in end.exits if STOPPED_EARLY in one.said)
+        return Ending.DONE, next(early, "")
     if end.was_late:
         return Ending.TIMED_OUT, "it took too long"
     for code in DECISIVE:

@@ -16,6 +16,7 @@ edits it, or runs what has failed again, has seen what went wrong.
     foreign fingerprint    nothing         once                      profiling again
     unusable checkpoint                    never                     -
     unequal replicas                       never                     -
+    loss not finite                        never                     -
     entry point too large                  never                     -
     never started                          never                     -
     incompatible torch                     never                     -
@@ -74,6 +75,7 @@ RESPONSES: Mapping[Ending | None, Response] = {
     Ending.INCOMPATIBLE: Response("TrainerIncompatible", Kind.FINAL),
     Ending.UNUSABLE_CHECKPOINT: Response("UnusableCheckpoint", Kind.FINAL),
     Ending.UNEQUAL_REPLICAS: Response("UnequalReplicas", Kind.FINAL),
+    Ending.NO_LOSS: Response("NoLoss", Kind.FINAL),
     Ending.ENTRY_POINT_OUT_OF_MEMORY: Response("EntryPointOutOfMemory", Kind.FINAL),
     Ending.DEVICE_BUSY: Response("AppError", Kind.APPLICATION),
     Ending.TIMED_OUT: Response("DeadlineExceeded", Kind.FINAL),

@@ -56,6 +56,8 @@ class Ending(StrEnum):
     """There is none to go on from: missing, broken, or of another training."""
     UNEQUAL_REPLICAS = "unequal-replicas"
     """Ranks that hold the same tensor built different values."""
+    NO_LOSS = "no-loss"
+    """The loss is not finite."""
     DEVICE_BUSY = "device-busy"
     """A rehearsal ran out of memory beside other processes."""
     APPLICATION_ERROR = "application-error"

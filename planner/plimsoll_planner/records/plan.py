@@ -25,6 +25,7 @@ class Phase(StrEnum):
     LOSS = "loss"
     GRADIENT_NORM = "gradient-norm"
     OPTIMIZER_STEP = "optimizer-step"
+    EVALUATION = "evaluation"
     CHECKPOINT_SAVE = "checkpoint-save"
     CHECKPOINT_RESTORE = "checkpoint-restore"
     MIGRATION = "migration"

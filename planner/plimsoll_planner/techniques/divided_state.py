@@ -111,12 +111,15 @@ class DividedOptimizer(Choice):
         return np.asarray(part * found.optimizer_per_number + most * each)
 
     def _transient(self, found: DividedBytes, part: Ints, chain: ChainBytes) -> Ints:
-        """Bytes on top of norm and step, for a part of the numbers."""
+        """Bytes on top of norm and step, for a part of the numbers.
+
+        A few scalars are no number's; only the upper bound counts them.
+        """
         whole = chain.optimizer_transient
         own = part * found.transient_per_number
         if chain.bound is Bound.LOWER:
-            # A few numbers, as of adapters, may take less than their part of a norm.
-            return np.asarray(np.minimum(whole // self.data_degree, own))
+            part_of_whole = np.maximum(whole - SCALARS_BYTES, 0) // self.data_degree
+            return np.asarray(np.minimum(part_of_whole, own))
         if chain.bound is Bound.UPPER:
             own = own + SCALARS_BYTES
         return np.asarray(np.minimum(whole, own))

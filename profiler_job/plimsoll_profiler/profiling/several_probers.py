@@ -15,7 +15,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
 
@@ -54,7 +54,7 @@ class SeveralProbers:
         """
         with ThreadPoolExecutor(MOST_PROBERS) as pool:
             begun_s = monotonic()
-            others = []
+            others: list[Future[None]] = []
             while place := self._next():
                 if not others and monotonic() - begun_s > JOIN_AFTER_S:
                     others = [pool.submit(self._join) for _ in range(num_others())]

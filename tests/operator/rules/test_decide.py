@@ -110,6 +110,7 @@ TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
     ([Ending.INCOMPATIBLE], {}, (Truth.FALSE, "TrainerIncompatible"), 1),
     ([Ending.UNUSABLE_CHECKPOINT], {}, (Truth.FALSE, "UnusableCheckpoint"), 1),
     ([Ending.UNEQUAL_REPLICAS], {}, (Truth.FALSE, "UnequalReplicas"), 1),
+    ([Ending.NO_LOSS], {}, (Truth.FALSE, "NoLoss"), 1),
     (
         [Ending.ENTRY_POINT_OUT_OF_MEMORY],
         {},

@@ -30,10 +30,21 @@ def saying(found: End, said: tuple[str, ...]) -> End:
     return replace(found, exits=tuple(replace(one, said=line) for one, line in pairs))
 
 
+EARLY = "plimsoll: rank 0: stopped early, after step 6 of 50: no better since"
+
+
+def test_an_early_stop_is_done_and_says_so() -> None:
+    """No other line of ranks that are done counts."""
+    early = saying(end(0, 0), (EARLY, "trained weights: weights"))
+    assert ending_of(early) == (Ending.DONE, EARLY)
+    assert ending_of(saying(end(0), ("evaluation: 3",))) == (Ending.DONE, "")
+
+
 @pytest.mark.parametrize(
     ("found", "said", "ending"),
     [
         (end(0, 0), ("", ""), Ending.DONE),
+        (end(0, 0), (EARLY, ""), Ending.DONE),
         (end(83, 1), ("plimsoll: rank 0: full", LOST), Ending.OUT_OF_MEMORY),
         (end(1, 83), (LOST, "plimsoll: rank 1: full"), Ending.OUT_OF_MEMORY),
         (end(81, 81), ("other code", "other code"), Ending.FOREIGN_FINGERPRINT),
@@ -43,6 +54,7 @@ def saying(found: End, said: tuple[str, ...]) -> End:
         (end(90, 90), ("no room", "no room"), Ending.HOST_OUT_OF_MEMORY),
         (end(85), ("it is broken",), Ending.UNUSABLE_CHECKPOINT),
         (end(86, 86), ("they differ", "they differ"), Ending.UNEQUAL_REPLICAS),
+        (end(1, 91), (LOST, "the loss is nan"), Ending.NO_LOSS),
         (end(87, 83), ("too large", "full"), Ending.ENTRY_POINT_OUT_OF_MEMORY),
         (end(84, 84), ("", ""), Ending.CHECKPOINTED),
         (end(0, 84), ("", ""), Ending.CHECKPOINTED),

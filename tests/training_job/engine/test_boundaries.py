@@ -68,6 +68,12 @@ def compiled_inside() -> nn.Module:
     return nn.Sequential(nn.Tanh(), compiled)
 
 
+class CompiledForward(nn.Linear):
+    """Has a forward pass that is compiled."""
+
+    forward: Any = torch.compile(nn.Linear.forward)
+
+
 def impossible() -> nn.Module:
     """Fail to build."""
     raise ValueError("no such head\nsecond line")
@@ -211,6 +217,10 @@ BAD = [
     (
         chain(compiled_inside),
         r"layer 'layer\.0' has '1', which is compiled by torch\.compile",
+    ),
+    (
+        chain(lambda: CompiledForward(4, 4)),
+        r"layer 'layer\.0' is compiled by torch\.compile",
     ),
     (chain(frozen, nn.Tanh, frozen), "trained: no layer gives an output that needs"),
     (

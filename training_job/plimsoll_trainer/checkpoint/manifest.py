@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
@@ -18,7 +19,9 @@ from plimsoll_planner.records.bounds import (
     Index,
     Label,
     Name,
+    Range,
     Rate,
+    Text,
 )
 from plimsoll_planner.records.document import Document, load
 from plimsoll_planner.records.record import Record
@@ -51,6 +54,31 @@ class SavedFile(Record):
     crc32: Index
 
 
+LONGEST_STATE = 2**20
+"""Characters."""
+DataState = Annotated[str, Text(longest=LONGEST_STATE)]
+Loss = Annotated[float, Range(minimum=-1e300, maximum=1e300)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopState(Record):
+    """Position of what goes on around the steps."""
+
+    evaluated_step: Index = 0
+    """Steps finished before the latest evaluation; 0: there was none."""
+    best_step: Index = 0
+    """Those before the best one; 0: none was."""
+    best_loss: Loss = 0.0
+    num_worse: Index = 0
+    """Evaluations since, in a row without an improvement."""
+    data: DataState = ""
+    """Position of data that has one, as JSON."""
+
+
+BEGINNING = LoopState()
+"""Nothing was evaluated or read; so it is in checkpoints of earlier releases."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedScale(Record):
     """Scale of the loss, where gradients are computed in fp16."""
@@ -72,6 +100,7 @@ class Manifest(Document):
     """Of the plan that wrote it; any plan may read it."""
     torch_version: Name
     identity: Identity
+    loop: LoopState = BEGINNING
     files: tuple[SavedFile, ...]
     loss_scale: SavedScale | None = None
     """None where the loss is not scaled."""

@@ -34,6 +34,7 @@ from plimsoll_trainer.checkpoint.host_copy import HostCopy
 from plimsoll_trainer.checkpoint.manifest import (
     FILE,
     Identity,
+    LoopState,
     Manifest,
     SavedFile,
     SavedScale,
@@ -80,6 +81,7 @@ class Circumstances:
 
     plan_digest: str
     loss_scale: SavedScale | None
+    loop: LoopState
 
 
 @dataclass
@@ -110,6 +112,8 @@ class Saver:
         self._unfinished: int | None = None
         """Step of the latest save that failed."""
         self._figures: SaveFigures | None = None
+        self.loop = LoopState()
+        """Goes into the manifests of the saves that follow."""
 
     @property
     def is_busy(self) -> bool:
@@ -155,7 +159,9 @@ class Saver:
     def _circumstances(self) -> Circumstances:
         """What the manifest says of this step besides its files."""
         return Circumstances(
-            plan_digest=self.plan_digest, loss_scale=saved_scale(self.trainer)
+            plan_digest=self.plan_digest,
+            loss_scale=saved_scale(self.trainer),
+            loop=self.loop,
         )
 
     def _save(
@@ -163,7 +169,7 @@ class Saver:
     ) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread.
 
-        Plan and scale are those of the step: they may be others by now.
+        Plan, scale and loop are those of the step: they may be others by now.
         """
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
@@ -245,6 +251,7 @@ class Saver:
             plan_digest=around.plan_digest,
             torch_version=str(torch.__version__),
             identity=self.identity,
+            loop=around.loop,
             loss_scale=around.loss_scale,
             files=(
                 describe_file(folder / ".metadata"),

@@ -29,8 +29,10 @@ order:
     world               the ranks of a job and their groups
     shared_tensors      parameters that layers on different ranks share
     pass_timing         seconds of a rank in its passes
+    loading             samples of a rank, made when needed or ahead
     counting_stage      torch's stage and schedule of one rank
     training            a step of one rank: schedule, gradients, optimizer
+    evaluating          passes forward alone: the loss on other data
     migration           layers that go to another stage between two steps
     control             what the hosts of all ranks agree on between two steps
     equal_replicas      digests of what replicas hold, before the first step

@@ -18,8 +18,8 @@ it, so the profile counts it and every plan computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -179,9 +179,30 @@ class StageModule(nn.Module):
         let_pass(x, before, None)
         return x
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Within it passes are for their loss alone.
+
+        No layer drops out, changes its statistics or keeps anything for a backward
+        pass; a loss that is a mean counts as many as it is the mean of.
+        """
+        modes = [(module, module.training) for module in self.modules()]
+        loss = self._loss
+        self.eval()
+        if loss is not None and not isinstance(loss, TokenLoss):
+            self._loss = partial(summed_over_samples, loss)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._loss = loss
+            for module, is_training in modes:
+                module.training = is_training
+
     def _saving(self, name: str, layer: nn.Module) -> AbstractContextManager[None]:
         """Within it, a layer saves its activations in the memory that is planned."""
-        if self.pool is None or int(name) not in self._offloaded:
+        is_kept = int(name) not in self._offloaded or not torch.is_grad_enabled()
+        if self.pool is None or is_kept:
             return nullcontext()
         return saved_on_host(layer, self.pool)
 
@@ -230,8 +251,11 @@ def passed_on(output: Tensor) -> Tensor:
 
 
 def run_once(run: Callable[[Tensor], Tensor], x: Tensor, *, recomputed: bool) -> Tensor:
-    """Output of a layer, which keeps what its backward pass needs, or is run again."""
-    if not recomputed:
+    """Output of a layer, which keeps what its backward pass needs, or is run again.
+
+    Without gradients it does neither.
+    """
+    if not recomputed or not torch.is_grad_enabled():
         return run(x)
     y: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
     return y
@@ -264,6 +288,17 @@ def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
     made = loss(output, targets)
     total, count = made if isinstance(made, tuple) else (made, 1.0)
     return total.clone(), count
+
+
+def summed_over_samples(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
+    """A mean as sum and count of its samples; sum and count as they are.
+
+    So micro-batches of unlike sizes add up to the mean over all samples.
+    """
+    made = loss(output, targets)
+    if isinstance(made, tuple):
+        return made
+    return made.double() * len(targets), float(len(targets))
 
 
 def run_layer(layer: nn.Module, device: torch.device, key: int, x: Tensor) -> Tensor:

@@ -34,7 +34,6 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
-from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.counting_stage import build_schedule
@@ -42,6 +41,7 @@ from plimsoll_trainer.engine.flat_buffers import FlatBuffer, Share
 from plimsoll_trainer.engine.host_link import HostLink, rank_threads
 from plimsoll_trainer.engine.host_optimizer import HostOptimizer
 from plimsoll_trainer.engine.layer_optimizer import squared_norm
+from plimsoll_trainer.engine.loading import DirectLoader, Key, Loader
 from plimsoll_trainer.engine.loss_scale import is_finite, loss_scale_of
 from plimsoll_trainer.engine.pass_timing import PassTimer
 from plimsoll_trainer.engine.shared_tensors import (
@@ -114,6 +114,8 @@ class Trainer:
         """Of this rank."""
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
+        self.loader: Loader = DirectLoader(workload)
+        """Of the samples of this rank; another one may take its place."""
         self.on_phase = on_phase
         self.share = Share(
             replica=world.replica,
@@ -227,19 +229,31 @@ class Trainer:
         """Make this replica's samples; only the ends of the pipeline keep any."""
         inputs: list[tuple[Tensor, ...]] = [()] * self.num_micro_batches
         targets: list[dict[str, Tensor]] = [{}] * self.num_micro_batches
-        if not (self.world.is_first or self.world.is_last):
+        if not self.takes_samples:
             return inputs, targets
         for place in range(self.num_micro_batches):
-            first = self.first_sample(place)
-            x, y = make_batch(self.workload, step, first, self.micro_batch)
+            x, y = self.loader.take(step, self.first_sample(place), self.micro_batch)
             if self.world.is_first:
                 inputs[place] = (self.on_device(cast_inputs(x, self.workload)),)
             if self.world.is_last:
                 targets[place] = {"targets": self.on_device(y)}
         return inputs, targets
 
+    @property
+    def takes_samples(self) -> bool:
+        """Whether this rank needs inputs or targets."""
+        return self.world.is_first or self.world.is_last
+
+    def keys(self, steps: range) -> Iterator[Key]:
+        """Yield the micro-batches that this rank takes in some steps, in order."""
+        for step in steps if self.takes_samples else ():
+            for place in range(self.num_micro_batches):
+                yield step, self.first_sample(place), self.micro_batch
+
     def on_device(self, tensor: Tensor) -> Tensor:
         """Bring a tensor to the device, without the rest that it may be a view of."""
+        if self.loader.is_shared:  # the device of this process does not count it
+            return tensor.to(self.world.device, non_blocking=True, copy=True)
         tensor = tensor.to(self.world.device)
         is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
         return tensor.clone() if is_part else tensor

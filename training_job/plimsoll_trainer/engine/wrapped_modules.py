@@ -41,6 +41,10 @@ def is_peft_model(module: nn.Module) -> bool:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether torch.compile made this module, or was called on it in place."""
+    """Whether torch.compile made this module, or its forward pass, or was called on it.
+
+    A function that a forward pass calls is not seen.
+    """
     called = getattr(module, "_compiled_call_impl", None)
-    return hasattr(module, "_orig_mod") or called is not None
+    is_forward = hasattr(module.forward, "_torchdynamo_orig_callable")
+    return hasattr(module, "_orig_mod") or called is not None or is_forward

@@ -10,6 +10,9 @@ meeting         where the ranks find each other
 failures        what ended a rank, as one line and an exit code
 host_memory     whether the machine has room for optimizers
 checkpointing   when to save, and where to resume
+evaluations     when the model is evaluated, and whether it gets better
+losses          whether a step has a loss
+calls           who is called between steps
 revisions       plans in the place of the one that runs
 session         from the first step to the last
 run             all of it together

@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.units import at_least, at_most
-from plimsoll_trainer.checkpoint.folders import Folders
+from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.loader import Found, check_layers, choose, load_state
 from plimsoll_trainer.checkpoint.manifest import (
+    LoopState,
     check_identity,
     identity_of,
     take_over_scale,
@@ -70,6 +72,8 @@ class Checkpointing:
         self._is_due = False
         self._waits = False
         """For room, which was reported."""
+        self.loop = LoopState()
+        """Of what is saved next; after `open` that of the checkpoint."""
 
     @property
     def saves(self) -> bool:
@@ -154,7 +158,7 @@ class Checkpointing:
             load_state(self._found, state, names)
         take_over_scale(trainer, self._found.manifest.loss_scale)
         self.watch(Phase.CHECKPOINT_RESTORE)
-        step = self._found.manifest.step
+        step, self.loop = self._found.manifest.step, self._found.manifest.loop
         if folders and folders.committed(step).exists():
             self._saved_step = step
         self.reporter.event("resumed", step=step, folder=str(self._found.folder))
@@ -204,6 +208,23 @@ class Checkpointing:
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
         self._report_save()
 
+    def last_good(self, step: int) -> Path | None:
+        """The newest checkpoint up to a step; None if there is none.
+
+        Later ones are set aside, so that whoever goes on does so from this one. All
+        ranks call this together.
+        """
+        if self._saver is None:
+            return None
+        self._wait(self._saver)
+        self._report_save()
+        folders = self._saver.folders
+        known = [one for one in steps_in(folders.root) if step_of(one) <= step]
+        if self.control.rank == 0:
+            for moved in folders.set_aside_after(step):
+                self.warn(f"set aside as {moved}: its weights may be no good")
+        return known[0] if known else None
+
     def _is_short_of_room(self, saver: Saver, step: int) -> bool:
         """Save; whether that failed because the disk is full.
 
@@ -245,6 +266,7 @@ class Checkpointing:
         if self._saver is None or step == self._saved_step:
             return
         self.watch.begin(Phase.CHECKPOINT_SAVE)
+        self._saver.loop = self.loop
         self._saver.start(step)
         self.watch(Phase.CHECKPOINT_SAVE)
         self._saved_step = step

@@ -9,7 +9,7 @@ checkpoint's is found out when that is read, and replicas that differ when all i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -27,18 +27,23 @@ from plimsoll_trainer.checkpoint.exported import (
     checkpoint_at,
     export_weights,
 )
+from plimsoll_trainer.checkpoint.folders import step_of
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.equal_replicas import check_replicas
+from plimsoll_trainer.engine.evaluating import check_evaluation
+from plimsoll_trainer.engine.loading import Loader, open_loader
 from plimsoll_trainer.engine.shared_tensors import stages_that_share
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.errors import DeviceFullError, exit_code_of
 from plimsoll_trainer.process.admission import Admitted, Place
 from plimsoll_trainer.process.assignment import Assignment, assign
+from plimsoll_trainer.process.calls import Calls
 from plimsoll_trainer.process.checkpointing import Checkpointing
+from plimsoll_trainer.process.evaluations import Evaluations
 from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.process.host_memory import check_host_memory, warn_of_pageable
 from plimsoll_trainer.process.meeting import meeting_place
@@ -49,6 +54,7 @@ from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import say
 from plimsoll_trainer.reporting.report_sink import file_sink
 from plimsoll_trainer.reporting.reports import Reporter, first_observation
+from plimsoll_trainer.streams import Stream
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload
 from plimsoll_trainer.workload import Workload
@@ -131,6 +137,8 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         code = session.run(first_step)
         if code is ExitCode.DONE:
             export(job, reporter)
+            if session.last_words and job.rank == 0:
+                say(job.rank, session.last_words)
         reporter.event("end", exit_code=int(code))
     except Exception as error:
         reason = explain(error, watch.under_way, device)
@@ -153,9 +161,9 @@ def export(job: Job, reporter: Reporter) -> None:
     root, options = job.admitted.options.checkpoint_dir, job.admitted.options
     if not options.export_weights or root is None or job.rank:
         return
-    target = root / WEIGHTS
-    export_weights(job.workload, checkpoint_at(root), target, replaces=True)
-    reporter.event("exported", step=options.steps, folder=str(target))
+    checkpoint, target = checkpoint_at(root), root / WEIGHTS
+    export_weights(job.workload, checkpoint, target, replaces=True)
+    reporter.event("exported", step=step_of(checkpoint), folder=str(target))
     say(job.rank, f"trained weights: {target}")
 
 
@@ -174,6 +182,7 @@ def prepare(
         check_exports(job.workload)
     checkpoints = Checkpointing(options, control, watch, reporter, warn)
     boundaries = boundaries_of(job.workload, assignment.micro_batch)
+    check_evaluation(job.workload, boundaries)
     if need := check_host_memory(job.workload, assignment, world, control, warn):
         reporter.event(
             "host_memory",
@@ -196,6 +205,8 @@ def prepare(
         trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
     )
     check_replicas(trainer, control)  # and waits for all ranks
+    calls = Calls.of(job.workload.callbacks, job.rank)
+    trainer.loader = loader_of(trainer, checkpoints, first_step, warn)
     revisions = Revisions(
         path=options.revision_file,
         wait_s=options.revision_wait_s,
@@ -216,8 +227,31 @@ def prepare(
         watch=watch,
         stop=stop,
         num_steps=options.steps,
+        evaluations=Evaluations(trainer=trainer, watch=watch),
+        calls=calls,
     )
     return session, first_step
+
+
+def loader_of(
+    trainer: Trainer,
+    checkpoints: Checkpointing,
+    first_step: int,
+    warn: Callable[[str], None],
+) -> Loader:
+    """Loader of the samples of a rank, from a step on."""
+    batch = trainer.workload.batch
+    if isinstance(batch, Stream):
+        batch.resume(checkpoints.loop.data)
+    if not trainer.takes_samples:
+        return trainer.loader
+    return open_loader(
+        trainer.workload,
+        partial(trainer.keys, range(first_step, checkpoints.options.steps)),
+        num_ahead=trainer.num_micro_batches,
+        device=trainer.world.device,
+        warn=warn,
+    )
 
 
 def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Reporter:

@@ -6,6 +6,8 @@ without news, and at the end. Lines of the report file:
 
     {"event": "observation", "rank": 2, "reason": "change", "observation": {...}}
     {"event": "step", "step": 3, "loss": 3.1, "gradient_norm": 0.5, "step_s": 0.2}
+    {"event": "evaluation", "step": 3, "loss": 3.2, "count": 512, "best_step": 3, ...}
+    {"event": "stopped_early", "step": 9, "best_step": 3, "best_loss": 3.2}
     {"event": "revised", "step": 40, "revision": 2, "moved_s": 0.1, ...}
     {"event": "unread", "message": "..."}                        a revision that is none
     {"event": "unsaved", "step": 3, "message": "...", "waits": true}

@@ -136,6 +136,36 @@ def standing_buffers(schedule: Any) -> list[Tensor]:
     return [buffer for buffer in buffers if buffer is not None]
 
 
+def standing_input(schedule: Any) -> Tensor | None:
+    """Buffer that a stage keeps to receive one micro-batch into, None if it has none.
+
+    It may be written to: what it holds is of no use between two steps.
+    """
+    infos = schedule._stage.args_recv_info.get(0, ())
+    buffers = [getattr(info, "buffer", None) for info in infos]
+    return next((one.detach() for one in buffers if one is not None), None)
+
+
+def send(tensor: Tensor, rank: int, group: dist.ProcessGroup) -> None:
+    """Send to another rank of a group, by the communicator that schedules use.
+
+    A plain `dist.send` would make another one for each pair of ranks over NCCL.
+    """
+    exchange(dist.P2POp(dist.isend, tensor.contiguous(), rank, group))
+
+
+def receive(tensor: Tensor, rank: int, group: dist.ProcessGroup) -> Tensor:
+    """Receive into a tensor likewise; the same tensor."""
+    exchange(dist.P2POp(dist.irecv, tensor, rank, group))
+    return tensor
+
+
+def exchange(operation: dist.P2POp) -> None:
+    """Do one operation, and wait for it."""
+    for work in dist.batch_isend_irecv([operation]):
+        work.wait()
+
+
 @contextmanager
 def single_process(
     rank: int, num_ranks: int, fill: Fill = leave_empty

@@ -1,0 +1,155 @@
+"""Passes forward alone, under the plan as it is: the loss on other data.
+
+    round 0     replica 0: samples 0 .. b-1     replica 1: b .. 2b-1
+    round 1     replica 0: 2b .. 3b-1           replica 1: what is left, may be fewer
+
+Each stage receives, runs its layers as they are shared, divided and gathered, and sends
+on; one micro-batch at a time. All replicas make the same number of passes, because
+layers of which they divide the parameters are gathered by all of them: one that has no
+samples left runs the first ones again, which count for nothing.
+
+A rank needs no more memory than in a training step: gradients and optimizer state stay
+where they are, and of one micro-batch there is what a layer computes inside, without
+what training keeps for the backward pass. The last layer and its loss are taken in
+pieces where the plan does so.
+
+In: a `Trainer` between two steps. Out: the loss, over what counts. All ranks call this
+together; `process.evaluations` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from plimsoll_trainer.engine.batches import DEBUG, make_batch
+from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec, cast_inputs
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.errors import TrainerError, WorkloadError, located
+from plimsoll_trainer.evaluation import Evaluation
+from plimsoll_trainer.torch_internals.pipeline import receive, send, standing_input
+from plimsoll_trainer.workload import Workload
+
+
+def evaluate(
+    trainer: Trainer, evaluation: Evaluation, step: int
+) -> tuple[Tensor, Tensor]:
+    """Loss of the model as it is now, on the samples of an evaluation.
+
+    Args:
+        trainer: of this rank, between two steps.
+        evaluation: the samples.
+        step: steps finished; layers that draw numbers all the same draw by it.
+
+    Returns:
+        The mean loss and what it is over, on every rank. Where losses are means, the
+        mean over all samples.
+    """
+    world = trainer.world
+    totals = torch.zeros(
+        (2, world.num_replicas), dtype=torch.float64, device=world.device
+    )
+    trainer.stage.step = step
+    with trainer.stage.evaluating():
+        for first, count, counts in rounds(
+            evaluation.number, trainer.micro_batch, world.replica, world.num_replicas
+        ):
+            loss = pass_forward(trainer, evaluation, first, count)
+            if loss is not None and counts and world.part == 0:
+                totals[0, world.replica] += loss.double()
+                totals[1, world.replica] += trainer.stage.count
+    dist.all_reduce(totals)
+    total, count_all = totals.sum(1)
+    return total / count_all, count_all
+
+
+def check_evaluation(workload: Workload, boundaries: Boundaries) -> None:
+    """Make one sample of the evaluation, and compare it with those of training.
+
+    Before the first step: the first evaluation may come hours later.
+
+    Raises:
+        WorkloadError: it cannot be made, or has another form.
+    """
+    evaluation = workload.evaluation
+    if evaluation is None:
+        return
+    try:
+        number = evaluation.number
+        made = make_batch(replace(workload, batch=evaluation.batch), 0, 0, 1)
+    except TrainerError as error:
+        raise WorkloadError(f"evaluation: {error}") from error
+    except Exception as error:
+        raise WorkloadError(
+            f"evaluation: batch(0, 0, 1) raises {located(error)}; {DEBUG}"
+        ) from error
+    inputs, targets = made
+    trained = (boundaries.between[0], boundaries.targets)
+    for what, part, spec in zip(
+        ("inputs", "targets"),
+        (cast_inputs(inputs, workload), targets),
+        trained,
+        strict=True,
+    ):
+        if part.dtype != spec.dtype or tuple(part.shape[1:]) != spec.shape[1:]:
+            raise WorkloadError(
+                f"evaluation: {what} of one of {number} samples are "
+                f"{TensorSpec.of(part)}, and those of {spec.shape[0]} in training "
+                f"{spec}: give samples of the same shape and type"
+            )
+
+
+def rounds(
+    num_samples: int, micro_batch: int, replica: int, num_replicas: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield the passes of a replica: first sample, how many, and whether they count."""
+    num_passes = -(-num_samples // micro_batch)
+    for turn in range(-(-num_passes // num_replicas)):
+        place = turn * num_replicas + replica
+        counts = place < num_passes
+        first = place * micro_batch if counts else 0
+        yield first, min(micro_batch, num_samples - first), counts
+
+
+def pass_forward(
+    trainer: Trainer, evaluation: Evaluation, first: int, count: int
+) -> Tensor | None:
+    """Run one micro-batch through this stage; its loss, on the last one."""
+    world, stage = trainer.world, trainer.stage
+    stage.first_sample = first
+    stage.count.zero_()
+    inputs: Tensor | None = None
+    targets: Tensor | None = None
+    if world.is_first or world.is_last:
+        workload = replace(trainer.workload, batch=evaluation.batch)
+        x, y = make_batch(workload, 0, first, count)
+        if world.is_first:
+            inputs = trainer.on_device(cast_inputs(x, workload))
+        if world.is_last:
+            targets = trainer.on_device(y)
+    if inputs is None:
+        inputs = received(trainer, count)
+    output: Tensor = stage(inputs, targets=targets)
+    if world.is_last:
+        return output
+    peer = world.rank_of(world.stage + 1, world.replica, world.part)
+    send(output, peer, world.pipeline_group)
+    return None
+
+
+def received(trainer: Trainer, count: int) -> Tensor:
+    """Output of the stage before for some samples.
+
+    In the buffer that torch 2.11 to 2.14 keep for a micro-batch anyway, if there is
+    one.
+    """
+    world = trainer.world
+    spec = trainer.boundaries.between[trainer.part.first_layer]
+    there = standing_input(trainer.schedule)
+    whole = spec.empty(world.device) if there is None else there
+    peer = world.rank_of(world.stage - 1, world.replica, world.part)
+    return receive(whole[:count], peer, world.pipeline_group)
