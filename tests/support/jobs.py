@@ -119,8 +119,8 @@ def made_ahead(batch, workers):
 
 def streamed(state=False, workers=0):
     from plimsoll_trainer.streams import Stream
-    from pydoc import locate  # so that it is no file of the fingerprint
-    rows = locate("tests.support.streams." + ("RowsWithState" if state else "Rows"))(11)
+    from tests.support.streams import Rows, RowsWithState
+    rows = (RowsWithState if state else Rows)(11)
     return workload(batch=Stream(samples=rows), loading_workers=workers)
 
 def counting(count):
