@@ -119,9 +119,8 @@ def made_ahead(batch, workers):
 
 def streamed(state=False, workers=0):
     from plimsoll_trainer.streams import Stream
-    from importlib import import_module  # so the fingerprint is of two files
-    streams = import_module("tests.support.streams")
-    rows = (streams.RowsWithState if state else streams.Rows)(11)
+    from tests.support.streams import Rows, RowsWithState
+    rows = (RowsWithState if state else Rows)(11)
     return workload(batch=Stream(samples=rows), loading_workers=workers)
 
 def counting(count):
