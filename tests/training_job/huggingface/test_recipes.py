@@ -43,6 +43,25 @@ def test_a_recipe_is_what_its_arguments_say(model: Path) -> None:
     assert factors == [0.0, 0.5, 1.0, 0.5, 0.0]
 
 
+def test_an_evaluation_has_samples_of_its_own(model: Path, tmp_path: Path) -> None:
+    """Cut as those of training are, all of them unless a number is given."""
+    held_out = tmp_path / "held-out.jsonl"
+    held_out.write_text('{"input_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]}\n' * 8)
+    workload = tuned(
+        model,
+        evaluation={"data": str(held_out), "every_steps": 5, "patience": 2},
+        stops_at_nan=False,
+    )
+    evaluation = workload.evaluation
+    assert evaluation is not None
+    assert (evaluation.number, evaluation.every_steps) == (2, 5)
+    assert evaluation.early_stop is not None
+    assert evaluation.early_stop.patience == 2
+    inputs, _ = evaluation.batch(0, 0, 2)
+    assert inputs[0, :10].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 1]
+    assert not workload.stops_at_nan
+
+
 def test_fresh_weights_take_the_same_recipes(model: Path) -> None:
     """By the other entry point."""
     workload = pretrain(
@@ -62,6 +81,8 @@ def test_fresh_weights_take_the_same_recipes(model: Path) -> None:
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"schedule": {"name": "linear", "steps": 1}}, "schedule has no field 'steps'"),
         ({"schedule": "linear"}, "num_steps 0 of a linear schedule is not above"),
+        ({"evaluation": {}}, "evaluation has no data: give some"),
+        ({"evaluation": {"data": "a", "every": 1}}, "evaluation has no field 'every'"),
         ({"precision": "int4"}, "precision 'int4': one of fp32, bf16"),
     ],
 )

@@ -12,6 +12,7 @@ documents         rows of files and data sets
 tokenizing        their tokens
 token_files       all tokens of a data set, mapped into memory
 samples           samples of a fixed length
+evaluated         the evaluation that arguments name
 recipes           optimizer, learning rate and precision by name
 workloads         the entry points
 """

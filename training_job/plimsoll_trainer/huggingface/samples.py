@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from plimsoll_trainer.adapters.causal_lm import IGNORED
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.documents import data_source
 from plimsoll_trainer.huggingface.token_files import TokenFiles, TokenSource
 from plimsoll_trainer.workload import Batch
 
@@ -30,7 +32,7 @@ class TokenSamples:
     sequence_length: int
     is_packed: bool
     padding: int = 0
-    """Token behind the end of a document, where they are apart."""
+    """Token behind the end of a document, where they are apart; it never counts."""
 
     @cached_property
     def _files(self) -> TokenFiles:
@@ -68,3 +70,31 @@ class TokenSamples:
         tokens[: here.size] = here
         targets[: here.size] = np.where(counts, here, IGNORED)
         return torch.from_numpy(tokens[:-1]), torch.from_numpy(targets[1:])
+
+
+def samples_of(
+    data: object,
+    *,
+    tokenizer: Path,
+    vocabulary: int,
+    sequence_length: int,
+    is_packed: bool,
+) -> TokenSamples:
+    """Samples of data as an entry point's arguments name it.
+
+    Args:
+        data: a path, several, or fields (`documents.data_source`).
+        tokenizer: folder of it.
+        vocabulary: tokens that the model knows.
+        sequence_length: tokens in a sample.
+        is_packed: whether documents follow each other in a sample.
+
+    Raises:
+        WorkloadError: the data is named in no way that is known.
+    """
+    source = TokenSource(
+        data=data_source(data), tokenizer=tokenizer, vocabulary=vocabulary
+    )
+    return TokenSamples(
+        source=source, sequence_length=sequence_length, is_packed=is_packed
+    )

@@ -90,14 +90,6 @@ class Tokenizer:
                 f"{vocabulary}: name the folder of the model's own as tokenizer"
             )
 
-    @property
-    def padding(self) -> int:
-        """Token behind the end of a short document; none of them counts."""
-        for name in ("pad_token_id", "eos_token_id"):
-            if isinstance(found := getattr(self._tokenizer, name, None), int):
-                return found
-        return 0
-
     def documents(
         self, rows: Iterable[Mapping[str, Any]], source: DataSource
     ) -> Iterator[Tokens]:

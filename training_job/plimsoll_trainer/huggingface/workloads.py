@@ -12,7 +12,9 @@ In: arguments from YAML. Out: a `Workload`. Called by whoever loads an entry poi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from plimsoll_trainer.adapters.text_corpus import TextCorpus
 from plimsoll_trainer.epochs import Epochs
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
-from plimsoll_trainer.huggingface.documents import data_source
+from plimsoll_trainer.huggingface.evaluated import evaluation_of
 from plimsoll_trainer.huggingface.prepared_layers import prepared
 from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
 from plimsoll_trainer.huggingface.recipes import (
@@ -37,8 +39,8 @@ from plimsoll_trainer.huggingface.recipes import (
     precision_of,
     schedule_of,
 )
-from plimsoll_trainer.huggingface.samples import TokenSamples
-from plimsoll_trainer.huggingface.token_files import TokenSource
+from plimsoll_trainer.huggingface.samples import samples_of
+from plimsoll_trainer.metric_loggers import metric_loggers
 from plimsoll_trainer.workload import DTYPES, Workload
 
 
@@ -115,6 +117,11 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     learning_rate: float = 2e-5,
     weight_decay: float = 0.0,
     schedule: Named = "constant",
+    evaluation: Mapping[str, Any] | None = None,
+    metrics: str | Sequence[str] | Mapping[str, Any] = (),
+    callbacks: Sequence[str] = (),
+    loading_workers: int = 0,
+    stops_at_nan: bool = True,
     seed: int = 0,
 ) -> Workload:
     """Train a causal language model from its pretrained weights, on own data.
@@ -135,6 +142,12 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         weight_decay: of matrices.
         schedule: of the learning rate: its name, or that and more fields
             (`plimsoll_trainer.schedules`).
+        evaluation: data of its own, every_steps, num_samples, patience, min_delta; none
+            by default.
+        metrics: loggers by name: tensorboard, wandb, mlflow; or their options by name.
+        callbacks: functions that each make one, as in `my_module:function`.
+        loading_workers: processes that make samples ahead; 0: none.
+        stops_at_nan: whether a loss that is not finite ends the job.
         seed: of adapters, of the order of the data, and of dropout.
 
     Raises:
@@ -146,13 +159,20 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     config = configuration_of(str(folder))
     anatomies = anatomies_of(config, sequence_length, asked)
     anatomy = anatomies[DTYPES[asked.of_parameters]]
-    tokens = token_source(config, data, Path(tokenizer) if tokenizer else folder)
-    samples = TokenSamples(
-        source=tokens, sequence_length=sequence_length, is_packed=packing
+    samples = partial(
+        samples_of,
+        tokenizer=Path(tokenizer) if tokenizer else folder,
+        vocabulary=vocabulary_of(config),
+        sequence_length=sequence_length,
+        is_packed=packing,
     )
     workload = workload_of(
         anatomies,
-        batch=Epochs(samples=samples, seed=seed),
+        batch=Epochs(samples=samples(data), seed=seed),
+        evaluation=evaluation_of(evaluation, samples),
+        callbacks=(*metric_loggers(metrics), *callbacks),
+        loading_workers=loading_workers,
+        stops_at_nan=stops_at_nan,
         optimizer=optimizer_of(
             optimizer, learning_rate=learning_rate, weight_decay=weight_decay
         ),
@@ -185,6 +205,8 @@ def adapters_of(lora: Mapping[str, Any] | None, blocks: Sequence[Any]) -> Any:
     """
     if lora is None:
         return None
+    # It misses kernels of a library that nobody has asked for, if that is installed.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         # Imported here, for nothing else needs it.
         from plimsoll_trainer.huggingface.low_rank import low_rank  # noqa: PLC0415
@@ -198,15 +220,7 @@ def adapters_of(lora: Mapping[str, Any] | None, blocks: Sequence[Any]) -> Any:
     return low_rank(lora, blocks)
 
 
-def token_source(
-    config: PreTrainedConfig, data: object, tokenizer: Path
-) -> TokenSource:
-    """Data as tokens of a model.
-
-    Raises:
-        WorkloadError: it is named in no way that is known.
-    """
-    vocabulary: int = config.get_text_config(decoder=True).vocab_size
-    return TokenSource(
-        data=data_source(data), tokenizer=tokenizer, vocabulary=vocabulary
-    )
+def vocabulary_of(config: PreTrainedConfig) -> int:
+    """Tokens that a model knows."""
+    size: int = config.get_text_config(decoder=True).vocab_size
+    return size
