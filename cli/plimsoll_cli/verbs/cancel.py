@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.options.home import home_option
-from plimsoll_cli.output.console import say
+from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.run_view import RunView
 from plimsoll_cli.state.state_dir import StateDir, open_existing
 from plimsoll_operator.api.status import ConditionType, Status, Truth
@@ -22,20 +22,24 @@ WAIT_S = 0.5
 @click.command()
 @click.argument("name")
 @home_option
-def cancel(name: str, home: Path) -> None:
+@output_option
+def cancel(name: str, home: Path, output: str) -> None:
     """Let the ranks of NAME save and leave; `plimsoll run` goes on."""
-    asyncio.run(cancel_here(home.absolute(), name))
+    outcome = asyncio.run(cancel_here(home.absolute(), name))
+    if output == Output.JSON:
+        print_json({"name": name, "outcome": outcome})
+    else:
+        say(f"{name} {outcome}")
 
 
-async def cancel_here(root: Path, name: str) -> None:
-    """Stop a plan, whoever runs it."""
+async def cancel_here(root: Path, name: str) -> str:
+    """Stop a plan, whoever runs it; the outcome in words."""
     async with open_existing(root) as home:
         plan = await home.plan(name)
         if plan.status.is_over:
-            say(f"{name} is over: there is nothing to stop")
-            return
+            return "is over: there is nothing to stop"
         await stopped(home, name)
-        say(f"{name} {stopped_text((await home.plan(name)).status)}")
+        return stopped_text((await home.plan(name)).status)
 
 
 def stopped_text(status: Status) -> str:

@@ -11,7 +11,7 @@ import click
 
 from plimsoll_cli.errors import PlanUnderWayError
 from plimsoll_cli.options.home import home_option
-from plimsoll_cli.output.console import say
+from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.state.state_dir import open_existing
 
 
@@ -19,16 +19,20 @@ from plimsoll_cli.state.state_dir import open_existing
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_option
-def delete(name: str, yes: bool, home: Path) -> None:
+@output_option
+def delete(name: str, yes: bool, home: Path, output: str) -> None:
     """Forget the plan NAME and its checkpoints, also of earlier runs of that name.
 
     Its logs go with it. What was measured of its workload and ranks stays.
     """
     text = f"delete {name} with its checkpoints and logs?"
-    if yes or is_confirmed(text):
+    is_deleted = yes or is_confirmed(text)
+    if is_deleted:
         asyncio.run(delete_here(home.absolute(), name))
+    if output == Output.JSON:
+        print_json({"name": name, "isDeleted": is_deleted})
     else:
-        say(f"{name} is kept")
+        say(f"{name} is {'deleted' if is_deleted else 'kept'}")
 
 
 def is_confirmed(question: str) -> bool:
@@ -66,4 +70,3 @@ async def delete_here(root: Path, name: str) -> None:
                     if folder.exists():
                         await asyncio.to_thread(shutil.rmtree, folder)
             await home.store.plans.delete(name)
-        say(f"{name} is deleted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ import click
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.home import home_option
 from plimsoll_cli.options.types import COUNT, WholeNumber
+from plimsoll_cli.output.console import Output, output_option
 from plimsoll_cli.state.state_dir import open_existing
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.rules.observed_state import TaskKind
@@ -39,6 +41,7 @@ has its folder just before it has processes."""
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on until it ends.")
 @home_option
+@output_option
 def logs(
     name: str,
     attempt: int | None,
@@ -46,8 +49,12 @@ def logs(
     kind: str,
     follow: bool,
     home: Path,
+    output: str,
 ) -> None:
-    """Show the output of the ranks of NAME, each line with its rank."""
+    """Show the output of the ranks of NAME, each line with its rank.
+
+    As JSON each line is an object of its own.
+    """
     if attempt is not None and kind != TaskKind.TRAIN:
         raise click.UsageError("--attempt is of --of train; leave one of them away")
     found = asyncio.run(logs_of(home.absolute(), name, TaskKind(kind), attempt))
@@ -63,7 +70,12 @@ def logs(
         is_over = not (follow and growth.goes_on(folder))
         with suppress(FileNotFoundError):  # moved meanwhile
             for path in log_files(folder, pattern):
-                read[path.name] = show(path, read.get(path.name, 0), to_end=is_over)
+                read[path.name] = show(
+                    path,
+                    read.get(path.name, 0),
+                    to_end=is_over,
+                    as_json=output == Output.JSON,
+                )
         if is_over and (folder.is_dir() or folder == found.kept):
             return
         if not is_over:
@@ -163,7 +175,7 @@ def log_files(folder: Path, pattern: str) -> Iterator[Path]:
         yield from sorted(found, key=lambda path: int(path.stem))
 
 
-def show(path: Path, read_bytes: int, *, to_end: bool) -> int:
+def show(path: Path, read_bytes: int, *, to_end: bool, as_json: bool) -> int:
     """Print a file from `read_bytes` on; return how much of it was read.
 
     A last line that is not whole is printed only `to_end`.
@@ -173,5 +185,6 @@ def show(path: Path, read_bytes: int, *, to_end: bool) -> int:
         text = file.read()
     shown = text if to_end else text[: text.rfind(b"\n") + 1]
     for line in shown.decode(errors="replace").splitlines():
-        click.echo(f"[{path.stem}] {line}")
+        words = {"rank": int(path.stem), "stream": path.suffix[1:], "line": line}
+        click.echo(json.dumps(words) if as_json else f"[{path.stem}] {line}")
     return read_bytes + len(shown)

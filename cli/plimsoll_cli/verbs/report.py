@@ -11,7 +11,7 @@ import click
 from plimsoll_cli.options.files import require_places, write_text
 from plimsoll_cli.options.grid import grid_limit_s, grid_options
 from plimsoll_cli.options.types import PATH
-from plimsoll_cli.output.console import at_work, say
+from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.grid_search import with_grid
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.state.run_record import RunRecord
@@ -29,6 +29,7 @@ from plimsoll_planner.records.solution import Solution
 )
 @grid_options("if it was searched before")
 @place_options
+@output_option
 def report(
     name: str,
     html: Path | None,
@@ -36,6 +37,7 @@ def report(
     grid: bool | None,
     grid_seconds: float | None,
     place: Place,
+    output: str,
 ) -> None:
     """Write all that is known of the plan NAME as a page.
 
@@ -51,7 +53,10 @@ def report(
         with at_work("searching at other speeds"):
             record = with_frontier(record)
     write_text(page, report_html(record))
-    say(f"written to {page}")
+    if output == Output.JSON:
+        print_json({"name": name, "page": str(page)})
+    else:
+        say(f"written to {page}")
 
 
 def with_frontier(record: RunRecord) -> RunRecord:
