@@ -17,13 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.adapters.dissection import (
-    anatomy_of,
-    hidden_of,
-    named,
-    switch_of,
-    watch,
-)
+from plimsoll_trainer.adapters.dissection import anatomy_of
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.model_copies import (
     build_head,
@@ -33,6 +27,7 @@ from plimsoll_trainer.adapters.model_copies import (
     with_constants,
 )
 from plimsoll_trainer.adapters.model_parts import Block, nothing
+from plimsoll_trainer.adapters.model_watch import named, switch_of
 from plimsoll_trainer.errors import WorkloadError
 
 LENGTH = 4
@@ -51,9 +46,8 @@ def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
     Raises:
         WorkloadError: says what to set.
     """
-    few = anatomy_of(anatomy.model, anatomy.spine, LENGTH)
-    [call, *_] = watch(anatomy.model, anatomy.spine, LENGTH, 1).calls
-    shape = hidden_of(*call).shape
+    few = shortened(anatomy)
+    shape = torch.Size(few.calls[0].output.shape(1))
     for place in places:
         if sees_later(few, place, shape):
             config = anatomy.model.config
@@ -94,17 +88,16 @@ def takes_tokens_apart(anatomy: Anatomy) -> bool:
 
     False as well for a head that cannot be tried.
     """
-    few = anatomy_of(anatomy.model, anatomy.spine, LENGTH)
+    few = shortened(anatomy)
     organs = [few.organs[path] for path in few.after]
     if sum(num_kept(organ) for organ in organs) > LARGEST:
         return False
     thin = {id(m): Picking(m) for one in organs for m in linears_in(one)}
-    [call, *_] = watch(anatomy.model, anatomy.spine, LENGTH, 1).calls
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             head = build_head(few, thin)
-            x = torch.randn(hidden_of(*call).shape, dtype=torch.float32)
+            x = torch.randn(few.calls[-1].output.shape(1), dtype=torch.float32)
             whole = head(x)
             apart = torch.cat(
                 [head(piece) for piece in torch.split(x, LENGTH - 1, 1)], 1
@@ -114,6 +107,11 @@ def takes_tokens_apart(anatomy: Anatomy) -> bool:
     if whole.shape != apart.shape:
         return False
     return bool((whole - apart).abs().max() <= CHANGE * whole.abs().max())
+
+
+def shortened(anatomy: Anatomy) -> Anatomy:
+    """The anatomy for samples of `LENGTH` tokens."""
+    return anatomy_of(anatomy.model, anatomy.task, anatomy.block_paths, (LENGTH,))
 
 
 def linears_in(module: nn.Module) -> list[nn.Linear]:
@@ -132,7 +130,7 @@ def thin_block(anatomy: Anatomy, place: int) -> Block:
     original, memo = anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
     memo |= {id(linear): Picking(linear) for linear in linears_in(original)}
     copied = copied_module(original, memo)
-    start(copied, anatomy.owner_of_blocks)
+    start(copied, anatomy.owner_of(place))
     return with_constants(copied, anatomy, place).eval()
 
 

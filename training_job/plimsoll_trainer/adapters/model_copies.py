@@ -1,4 +1,4 @@
-"""Builds the layers of a causal language model, each alone and with fresh weights.
+"""Builds the layers of a model of `transformers`, each alone and with fresh weights.
 
 In: an `Anatomy`, which holds no bytes. Out: the modules of `model_parts`, made on
 torch's default device under fake tensors as well; their
@@ -18,22 +18,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from plimsoll_trainer.adapters.model_anatomy import (
-    Anatomy,
-    ReachedBlockError,
-    Slot,
-    run_model,
-)
+from plimsoll_trainer.adapters.model_anatomy import Anatomy, ReachedBlockError, Slot
 from plimsoll_trainer.adapters.model_parts import (
     Absent,
     Block,
     Doorway,
-    Embedding,
     Gate,
-    Head,
+    Passage,
     StandIn,
     buffer_of,
 )
+from plimsoll_trainer.adapters.model_tasks import blank_inputs, run_model
 from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import num_writes
@@ -43,26 +38,41 @@ NO_MASK = "no_attention_here"
 """A kind of attention that `transformers` has no mask for, so that it makes none."""
 
 
-def build_embedding(anatomy: Anatomy) -> Embedding:
+def build_passage(
+    anatomy: Anatomy, number: int, replaced: Mapping[int, nn.Module] = NOTHING
+) -> Passage:
+    """Build what lies before a block, or behind the last one.
+
+    Args:
+        anatomy: of the model.
+        number: of the passage; 0 is the first layer, that of `build_head` the last.
+        replaced: modules by the identity of those that they take the place of.
+    """
+    num_blocks = len(anatomy.calls)
+    gate = Gate(enter=number - 1, stop=number if number < num_blocks else -1)
+    kept = [path for path in anatomy.passages[number] if path not in anatomy.sideways]
+    masks = not anatomy.task.takes_tokens  # a model of images makes none
+    model = emptied(anatomy, gate, kept, masks=masks, replaced=replaced)
+    return Passage(model, gate, anatomy)
+
+
+def build_embedding(anatomy: Anatomy) -> Passage:
     """Build the first layer."""
-    gate = Gate()
-    kept = [path for path in anatomy.before if path not in anatomy.sideways]
-    model = emptied(anatomy, gate, kept, masks=False)
-    return Embedding(model, gate, anatomy.calls[0])
+    return build_passage(anatomy, 0)
 
 
-def build_head(anatomy: Anatomy, replaced: Mapping[int, nn.Module] = NOTHING) -> Head:
+def build_head(
+    anatomy: Anatomy, replaced: Mapping[int, nn.Module] = NOTHING
+) -> Passage:
     """Build the last layer; by identity, some of its modules are replaced by others."""
-    gate = Gate()
-    model = emptied(anatomy, gate, anatomy.after, masks=False, replaced=replaced)
-    return Head(model, gate)
+    return build_passage(anatomy, len(anatomy.calls), replaced)
 
 
 def build_block(anatomy: Anatomy, place: int) -> Block:
     """Build one block."""
     memo = shared_configs(anatomy.model, masks=True)
     copied = copied_module(anatomy.blocks[place], memo)
-    initialise(copied, anatomy.owner_of_blocks)
+    initialise(copied, anatomy.owner_of(place))
     return with_constants(copied, anatomy, place)
 
 
@@ -80,17 +90,21 @@ def with_constants(copied: nn.Module, anatomy: Anatomy, place: int) -> Block:
 @torch.no_grad()
 def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
     """Constants that a block is given besides the activations, for one sample."""
-    gate = Gate()
-    gate.stop = place
+    gate = Gate(stop=place)
     organs = anatomy.organs
     kept = [
-        path for path in anatomy.before if next(organs[path].parameters(), None) is None
+        path
+        for passage in anatomy.passages[: place + 1]
+        for path in passage
+        if next(organs[path].parameters(), None) is None
     ]
     model = emptied(anatomy, gate, kept, masks=True)
-    ids = torch.zeros(1, anatomy.sequence_length, dtype=torch.long)
+    device = str(torch.get_default_device())
+    inputs = blank_inputs(anatomy.task, anatomy.model, (1, *anatomy.sample), device)
     call = anatomy.calls[place]
+    gate.begin(1, None)
     try:
-        run_model(model, ids)
+        run_model(anatomy.task, model, inputs)
     except ReachedBlockError as reached:
         given = tensors_of((reached.args_of_block, reached.kwargs_of_block))
     else:
@@ -119,13 +133,16 @@ def emptied(
     """
     model = anatomy.model
     memo = {**shared_configs(model, masks=masks), **replaced}
-    for place, block in enumerate(anatomy.blocks):
-        memo[id(block)] = Doorway(anatomy, gate, place)
+    for block in anatomy.blocks:
+        if id(block) not in memo:
+            memo[id(block)] = Doorway(block, anatomy, gate)
     for path, organ in anatomy.organs.items():
         if path in kept:
             continue
         output = anatomy.outputs.get(path)
-        memo[id(organ)] = Absent() if output is None else StandIn(organ, output, gate)
+        memo[id(organ)] = (
+            Absent(organ) if output is None else StandIn(organ, output, gate)
+        )
     copied = copied_module(model, memo)
     initialise(copied, model)
     return cast(PreTrainedModel, copied)
