@@ -218,7 +218,7 @@ def searched_blocks(
     def run() -> Tensor:
         return logits_of(run_model(task, model, inputs))
 
-    with followed(model, (model,)):
+    with followed(model, (model,), is_causal=False):
         blocks = find_blocks(model, run, batch)
     if len(blocks) < FEWEST:
         raise WorkloadError(
@@ -248,8 +248,9 @@ def block_call(
         if tensor.requires_grad:
             raise WorkloadError(
                 f"{named(model.config)} gives its blocks a second tensor that depends "
-                f"on the tokens, of shape {list(tensor.shape)}, but layers pass one "
-                "tensor on: it is no chain of layers"
+                "on the tokens, or on what is trained, of shape "
+                f"{list(tensor.shape)}, but layers pass one tensor on: it is no chain "
+                "of layers"
             )
         number = slots.setdefault(id(tensor), len(slots))
         return Slot(number, grows=tensor.shape[:1] != twin.shape[:1])
@@ -272,7 +273,13 @@ def forms_of(few: Any, more: Any) -> Any:
     larger = iter(tensors_of(more))
 
     def form(tensor: Tensor) -> Form:
-        sizes = tuple(zip(tensor.shape, next(larger).shape, strict=True))
+        twin = next(larger, tensor)
+        if twin.ndim != tensor.ndim:
+            raise WorkloadError(
+                f"a tensor of shape {list(tensor.shape)} has another number of "
+                "dimensions with more samples: it is no chain of layers"
+            )
+        sizes = tuple(zip(tensor.shape, twin.shape, strict=True))
         step = PROBES[1] - PROBES[0]
         slopes = tuple((high - low) // step for low, high in sizes)
         fixed = tuple(

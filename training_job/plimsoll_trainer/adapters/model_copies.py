@@ -102,7 +102,7 @@ def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
     device = str(torch.get_default_device())
     inputs = blank_inputs(anatomy.task, anatomy.model, (1, *anatomy.sample), device)
     call = anatomy.calls[place]
-    gate.begin(1, None)
+    gate.begin(inputs)
     try:
         run_model(anatomy.task, model, inputs)
     except ReachedBlockError as reached:
@@ -197,13 +197,29 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
         WorkloadError: the model leaves some as they were.
     """
     start(module, owner)
+    start_rest(module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if not num_writes(tensor):
+        # Some ways to start a tensor pass by one that has no values.
+        if not num_writes(tensor) and not tensor.is_meta:
             raise WorkloadError(
                 f"the {owner.config.model_type!r} model does not say what {name!r} "
                 "starts with: write the layers yourself "
                 "(plimsoll_trainer.adapters.sequential.from_factories)"
             )
+
+
+@torch.no_grad()
+def start_rest(module: nn.Module) -> None:
+    """Start what a model has left of torch's own layers, as these do it themselves."""
+    for inner in module.modules():
+        reset: Any = getattr(inner, "reset_parameters", None)
+        tensors = list(inner.parameters(recurse=False))
+        written = {one: one.clone() for one in tensors if num_writes(one)}
+        is_torch = type(inner).__module__.startswith(nn.__name__)
+        if is_torch and reset is not None and len(written) < len(tensors):
+            reset()
+            for tensor, value in written.items():
+                tensor.copy_(value)
 
 
 @torch.no_grad()

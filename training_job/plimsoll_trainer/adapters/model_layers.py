@@ -8,6 +8,7 @@ initialisation. Called by the adapters of each task.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -68,15 +69,29 @@ Anatomies = Mapping[torch.dtype, Anatomy]
 def dissected(
     config: PreTrainedConfig, task: Task, sample: tuple[int, ...]
 ) -> Anatomies:
-    """The model, taken apart in each type.
+    """The model, taken apart in each type that it is asked for.
 
     Raises:
         WorkloadError: it is not a chain of blocks.
     """
-    return {
-        dtype: dissect(config, sample, dtype=dtype, task=task)
-        for dtype in DTYPES.values()
-    }
+    return Dissected(config, task, sample)
+
+
+class Dissected(dict[torch.dtype, Anatomy]):
+    """Anatomies of one model, each made when it is asked for."""
+
+    def __init__(
+        self, config: PreTrainedConfig, task: Task, sample: tuple[int, ...]
+    ) -> None:
+        """Take apart the model in fp32, by which its structure is judged."""
+        super().__init__()
+        self._dissect = partial(dissect, config, sample, task=task)
+        self[torch.float32] = self._dissect(dtype=torch.float32)
+
+    def __missing__(self, dtype: torch.dtype) -> Anatomy:
+        """The anatomy in a type that was not asked for yet."""
+        self[dtype] = self._dissect(dtype=dtype)
+        return self[dtype]
 
 
 def loss_of_tokens(
@@ -192,16 +207,26 @@ def signatures(anatomy: Anatomy) -> list[str]:
             for place, each in enumerate(facts)
         )
     }
+    rest = [{key: each[key] for key in each if key not in counting} for each in facts]
     return [
-        f"{block!r} {call} {[fact for fact in each.items() if fact[0] not in counting]}"
-        for block, call, each in zip(anatomy.blocks, anatomy.calls, facts, strict=True)
+        f"{shape_of(block)} {call} {each}"
+        for block, call, each in zip(anatomy.blocks, anatomy.calls, rest, strict=True)
     ]
+
+
+RATE = re.compile(r"\bp=0\.\d*[1-9]\d*")
+"""Of dropping out, in the text of a module."""
+
+
+def shape_of(block: nn.Module) -> str:
+    """Text of a block's modules; at which rate one drops out tells nothing."""
+    return RATE.sub("p=some", repr(block))
 
 
 def plain_facts(block: nn.Module) -> dict[tuple[str, str], object]:
     """Numbers and words that the modules of a block remember."""
     return {
-        (path, name): value
+        (path, name): sequential.fact(value, name)
         for path, module in block.named_modules()
         for name, value in sorted(vars(module).items())
         if isinstance(value, (bool, int, float, str))

@@ -46,13 +46,16 @@ class Gate:
         self.enter = enter
         self.stop = stop
         self.batch = 1
+        self.near = torch.empty(())
+        """A tensor on the device of the pass."""
         self.incoming: Tensor | None = None
         self.num_met = 0
         """Blocks that the pass came to."""
 
-    def begin(self, batch: int, incoming: Tensor | None) -> None:
-        """Begin a pass."""
-        self.batch, self.incoming, self.num_met = batch, incoming, 0
+    def begin(self, x: Tensor) -> None:
+        """Begin a pass with the inputs, or with activations that are brought in."""
+        self.batch, self.near, self.num_met = x.shape[0], x.new_empty(()), 0
+        self.incoming = x if self.enter >= 0 else None
 
 
 class Block(nn.Module):
@@ -108,9 +111,8 @@ class Passage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map inputs or activations to activations, or to logits."""
-        is_first = self._gate.enter < 0
-        self._gate.begin(x.shape[0], None if is_first else x)
-        inputs = x if is_first else self._inputs_beside(x)
+        self._gate.begin(x)
+        inputs = x if self._gate.incoming is None else self._inputs_beside(x)
         try:
             output = run_part(self._task, self.model, inputs)
         except ReachedBlockError as reached:
@@ -195,7 +197,7 @@ class StandIn(Standing):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Ignore the arguments, but for where they are."""
-        near = tensors_of((args, kwargs))[0]
+        near = next(iter(tensors_of((args, kwargs))), self._gate.near)
 
         def fill(form: Form) -> Tensor:
             return nothing(near, form.shape(self._gate.batch), form.dtype)

@@ -25,6 +25,7 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
+from plimsoll_trainer.adapters.whole_masks import WholeMasks
 from plimsoll_trainer.errors import WorkloadError
 
 
@@ -119,10 +120,11 @@ def run_model(task: Task, model: PreTrainedModel, inputs: Tensor) -> Any:
     short sequences in one sample, which fails without data, needs a mask of
     sequence^2 elements under fake tensors, and a wait on a real device.
     """
-    if task.is_causal:
+    with WholeMasks():
+        if not task.is_causal:
+            return run_part(task, model, inputs)
         cache = DynamicCache(config=model.config)
         return model(input_ids=inputs, use_cache=False, past_key_values=cache)
-    return run_part(task, model, inputs)
 
 
 def run_part(task: Task, model: PreTrainedModel, inputs: Tensor) -> Any:

@@ -94,7 +94,7 @@ def watch(
         block.forward = note_block(seen, path, block.forward, runs=not task.is_causal)
     inputs = blank_inputs(task, model, (batch, *sample), "meta")
     try:
-        with followed(model, organs.values()):
+        with followed(model, organs.values(), is_causal=task.is_causal):
             logits = logits_of(run_model(task, model, inputs))
     finally:
         for handle in handles:
@@ -133,7 +133,9 @@ def check_cuts(
 
 
 @contextmanager
-def followed(model: PreTrainedModel, modules: Iterable[nn.Module]) -> Generator[None]:
+def followed(
+    model: PreTrainedModel, modules: Iterable[nn.Module], *, is_causal: bool
+) -> Generator[None]:
     """A forward pass without data; modules keep no tensors of it.
 
     Some rotary tables do, which would be copied without their values.
@@ -146,7 +148,7 @@ def followed(model: PreTrainedModel, modules: Iterable[nn.Module]) -> Generator[
         with torch.enable_grad():
             yield
     except Exception as error:
-        switch = switch_of(model.config)
+        switch = switch_of(model.config) if is_causal else ""
         hint = f"; set {switch}=True, without it this is an encoder" if switch else ""
         raise WorkloadError(
             f"{named(model.config)} cannot be followed to its blocks: "
