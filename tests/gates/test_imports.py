@@ -44,6 +44,7 @@ OUTSIDE: dict[str, set[str]] = {
         "torch",
         "numpy",
         "transformers",  # in the one adapter that takes its models apart
+        "torchvision",  # where one of its classifiers is asked for
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
     },

@@ -46,16 +46,19 @@ class Gate:
         self.enter = enter
         self.stop = stop
         self.batch = 1
-        self.near = torch.empty(())
-        """A tensor on the device of the pass."""
+        self.given: Tensor | None = None
         self.incoming: Tensor | None = None
         self.num_met = 0
         """Blocks that the pass came to."""
 
     def begin(self, x: Tensor) -> None:
         """Begin a pass with the inputs, or with activations that are brought in."""
-        self.batch, self.near, self.num_met = x.shape[0], x.new_empty(()), 0
+        self.batch, self.given, self.num_met = x.shape[0], x, 0
         self.incoming = x if self.enter >= 0 else None
+
+    def end(self) -> None:
+        """Keep no tensor of a pass."""
+        self.given = self.incoming = None
 
 
 class Block(nn.Module):
@@ -119,7 +122,7 @@ class Passage(nn.Module):
             assert self._call is not None  # noqa: S101 - a doorway has raised it
             return self._call.hidden_of(reached.args_of_block, reached.kwargs_of_block)
         finally:
-            self._gate.incoming = None
+            self._gate.end()
         if self._call is not None:
             raise RuntimeError("the forward pass went by the block where it ends")
         logits: Tensor = output[0]
@@ -197,7 +200,8 @@ class StandIn(Standing):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Ignore the arguments, but for where they are."""
-        near = next(iter(tensors_of((args, kwargs))), self._gate.near)
+        near = [*tensors_of((args, kwargs)), self._gate.given][0]
+        assert near is not None  # noqa: S101 - a pass has begun
 
         def fill(form: Form) -> Tensor:
             return nothing(near, form.shape(self._gate.batch), form.dtype)

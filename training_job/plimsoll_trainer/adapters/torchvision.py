@@ -38,7 +38,7 @@ def image_classifier(  # noqa: PLR0913 - the arguments of a manifest
     classes: int = DEFAULT_CLASSES,
     batch: MakeBatch | None = None,
     optimizer: MakeOptimizer | None = None,
-    precision: str = Precision.FP32.value,
+    precision: str = Precision.BF16.value,
     learning_rate: float = 1e-3,
     weight_decay: float = 0.05,
     seed: int = 0,

@@ -12,9 +12,14 @@ documents         rows of files and data sets
 tokenizing        their tokens
 token_files       all tokens of a data set, mapped into memory
 samples           samples of a fixed length
-workloads         the entry points
+workloads         the entry points of causal language models
+encoders          the entry point of encoders
+image_models      the entry point of image classifiers
+tasks             which task a configuration is of
 """
 
+from plimsoll_trainer.huggingface.encoders import encoder
+from plimsoll_trainer.huggingface.image_models import image_classifier
 from plimsoll_trainer.huggingface.workloads import finetune, pretrain
 
-__all__ = ["finetune", "pretrain"]
+__all__ = ["encoder", "finetune", "image_classifier", "pretrain"]
