@@ -4,7 +4,7 @@ sequential        a list of layers, or a model that is one
 traced            a model whose own code says how its parts follow each other
 torchvision       a classifier of torchvision, by its name
 trees             tensors in the arguments and results of modules
-whole_masks       attention masks of ones, where tensors have no values
+without_values    answers to questions about values, where tensors have none
 model_tasks       what a model of transformers is trained for, and is called with
 model_config      its configuration, as it is given
 model_anatomy     where it is cut into layers

@@ -30,6 +30,7 @@ from plimsoll_trainer.adapters.model_parts import (
 )
 from plimsoll_trainer.adapters.model_tasks import blank_inputs, run_model
 from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
+from plimsoll_trainer.adapters.without_values import NoneOutside
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import num_writes
 
@@ -196,8 +197,9 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
     Raises:
         WorkloadError: the model leaves some as they were.
     """
-    start(module, owner)
-    start_rest(module)
+    with NoneOutside():
+        start(module, owner)
+        start_rest(module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         # Some ways to start a tensor pass by one that has no values.
         if not num_writes(tensor) and not tensor.is_meta:

@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from plimsoll_trainer.adapters.whole_masks import WholeMasks
+from plimsoll_trainer.adapters.without_values import WholeMasks
 from plimsoll_trainer.errors import WorkloadError
 
 

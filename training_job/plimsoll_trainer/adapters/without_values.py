@@ -1,8 +1,10 @@
-"""Masks of ones are known to be whole, even where tensors have no values.
+"""Answers to questions about values, where tensors have none.
 
 Many models make an attention mask of ones where they are given none, and ask it whether
-all of it is true: then they need none. Without data nobody could answer. In: a block of
-code. Called around the forward pass of a model that is looked at.
+all of it is true: then they need none. `WholeMasks` knows. Weights are drawn until all
+lie between bounds; `NoneOutside` says of those that are traced that they do.
+
+In: a block of code. Called around forward passes and initialisations that are traced.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from plimsoll_trainer.torch_internals.operators import FakeTensor
 
 KEEPING = {
     Tensor.to,
@@ -49,3 +53,23 @@ class WholeMasks(TorchFunctionMode):
         if func is torch.ones or (func in KEEPING and is_known):
             self._known[id(found)] = found
         return found
+
+
+class NoneOutside(TorchFunctionMode):
+    """Lets tensors that are traced have nothing that is true, and no number but 0."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run a function of torch, unless nobody could answer."""
+        del types
+        if args and isinstance(args[0], FakeTensor):
+            if func is Tensor.__bool__:
+                return False
+            if func is Tensor.item:
+                return 0.0
+        return func(*args, **(kwargs or {}))
