@@ -1,8 +1,8 @@
 """How a model is read: its layers, what they share, how tensor groups split them.
 
 In: a configuration, or a name of `torchvision`. Out: a `Reading`. Called by the verb
-`support`; no weights are made of models of `transformers`, for all is built on torch's
-meta device.
+`support`; no weights are made of models of `transformers`, for all is built of tensors
+without values.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from plimsoll_profiler.reading.tasks import Family, family_of
 from plimsoll_trainer.adapters import torchvision
@@ -25,6 +23,7 @@ from plimsoll_trainer.huggingface.configurations import (
     configuration_of,
 )
 from plimsoll_trainer.huggingface.tasks import task_of
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Layer, TokenLoss, Workload
 
 TOKENS = 128
@@ -156,7 +155,7 @@ def numbers_of(layer: Layer) -> dict[str, int]:
         WorkloadError: it cannot be built apart from its model.
     """
     try:
-        with torch.device("meta"):
+        with FakeTensorMode():
             module = layer.factory()
     except Exception as error:
         raise WorkloadError(

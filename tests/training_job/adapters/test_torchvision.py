@@ -20,17 +20,19 @@ from plimsoll_trainer.adapters.traced import from_traced
 from plimsoll_trainer.workload import AdamW
 from tests.support.model_pairs import apart, whole
 
+BLOCK = models.resnet.BasicBlock
 IMAGES = LabelledImages(channels=3, rows=32, columns=32, num_classes=5, seed=2)
 
 
 def a_resnet() -> nn.Module:
     """Four stages of two blocks."""
-    return models.ResNet(models.resnet.BasicBlock, [2, 2, 1, 1], num_classes=5)
+    model: nn.Module = models.ResNet(BLOCK, [2, 2, 1, 1], num_classes=5)
+    return model
 
 
 def a_vit() -> nn.Module:
     """A class token and positions beside its modules."""
-    return models.VisionTransformer(
+    model: nn.Module = models.VisionTransformer(
         image_size=32,
         patch_size=8,
         num_layers=2,
@@ -39,11 +41,12 @@ def a_vit() -> nn.Module:
         mlp_dim=24,
         num_classes=5,
     )
+    return model
 
 
 def a_swin() -> nn.Module:
     """Two stages, with patches merged between them."""
-    return models.SwinTransformer(
+    model: nn.Module = models.SwinTransformer(
         patch_size=[2, 2],
         embed_dim=8,
         depths=[2, 1],
@@ -52,6 +55,7 @@ def a_swin() -> nn.Module:
         stochastic_depth_prob=0.0,
         num_classes=5,
     )
+    return model
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
@@ -82,8 +86,7 @@ def test_a_traced_chain_computes_what_its_model_does(name: str) -> None:
     assert isinstance(ours, Tensor)
     theirs = label_loss(model(inputs), labels)
     assert torch.equal(ours, theirs)
-    ours.backward()
-    theirs.backward()
+    torch.autograd.backward([ours, theirs])
     mine = [*stage.parameters(), *stage.buffers()]
     other = [*model.parameters(), *model.buffers()]
     assert len(mine) == len(other)

@@ -100,7 +100,7 @@ def default_batch(
     """Samples of text for a task."""
     if task.judges_tokens:
         return MaskedText(corpus).batch
-    return LabelledText(corpus, config.num_labels).batch
+    return LabelledText(corpus, num_labels_of(config)).batch
 
 
 def with_classes(config: PreTrainedConfig, classes: int | None) -> PreTrainedConfig:
@@ -122,6 +122,12 @@ def with_classes(config: PreTrainedConfig, classes: int | None) -> PreTrainedCon
 
 
 FEWEST_CLASSES = 2
+
+
+def num_labels_of(config: PreTrainedConfig) -> int:
+    """How many labels a configuration has."""
+    number: int = config.num_labels or FEWEST_CLASSES
+    return number
 
 
 def check_tokens(config: PreTrainedConfig) -> None:

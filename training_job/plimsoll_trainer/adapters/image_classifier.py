@@ -17,7 +17,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.adapters.encoder import with_classes
+from plimsoll_trainer.adapters.encoder import num_labels_of, with_classes
 from plimsoll_trainer.adapters.labelled_images import LabelledImages
 from plimsoll_trainer.adapters.losses import label_loss
 from plimsoll_trainer.adapters.model_config import parse_config
@@ -64,7 +64,7 @@ def image_classifier(
             channels=channels,
             rows=rows,
             columns=columns,
-            num_classes=config.num_labels,
+            num_classes=num_labels_of(config),
             seed=int(fields.get("seed", 0)),
         ).batch
     return model_workload(

@@ -201,8 +201,7 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
         start(module, owner)
         start_rest(module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        # Some ways to start a tensor pass by one that has no values.
-        if not num_writes(tensor) and not tensor.is_meta:
+        if not num_writes(tensor):
             raise WorkloadError(
                 f"the {owner.config.model_type!r} model does not say what {name!r} "
                 "starts with: write the layers yourself "

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageClassification,
@@ -127,7 +127,7 @@ def run_model(task: Task, model: PreTrainedModel, inputs: Tensor) -> Any:
         return model(input_ids=inputs, use_cache=False, past_key_values=cache)
 
 
-def run_part(task: Task, model: PreTrainedModel, inputs: Tensor) -> Any:
+def run_part(task: Task, model: nn.Module, inputs: Tensor) -> Any:
     """Run the forward pass of a model that makes no masks."""
     if task.is_causal:
         return model(input_ids=inputs, use_cache=False)
