@@ -16,6 +16,7 @@ from plimsoll_trainer.adapters import torchvision
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.adapters.encoder import encoder
 from plimsoll_trainer.adapters.image_classifier import image_classifier
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.huggingface.configurations import (
     Configuration,
@@ -28,6 +29,8 @@ from plimsoll_trainer.workload import Layer, TokenLoss, Workload
 
 TOKENS = 128
 """Of a sample: how a model is read does not depend on it, and none is too long."""
+BATCH = 2
+"""Samples that layers are run with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +83,10 @@ def reading_of(config: Configuration, family: Family | None = None) -> Reading:
         WorkloadError: it cannot be read; says why, and what to do.
     """
     family = family or Family(task_of(config))
-    return reading_in(workload_for(config, family), config.model_type, family)
+    workload = workload_for(config, family)
+    if family is not Family.TEXT_GENERATION:  # scans take minutes without a kernel
+        check_layers(workload)
+    return reading_in(workload, config.model_type, family)
 
 
 def workload_for(config: Configuration, family: Family) -> Workload:
@@ -98,6 +104,7 @@ def reading_of_classifier(name: str) -> Reading:
     It is built once in the memory of the host.
     """
     workload = torchvision.image_classifier(name)
+    check_layers(workload)
     return reading_in(workload, name, Family.TORCHVISION)
 
 
@@ -146,6 +153,23 @@ def read_model(model: str, task: str | None = None) -> Reading:
     if task not in (None, Family.IMAGE_CLASSIFICATION):
         raise WorkloadError(f"{model} tells images apart: leave the task {task} away")
     return reading_of_classifier(model)
+
+
+def check_layers(workload: Workload) -> None:
+    """Run all layers on tensors without values.
+
+    Raises:
+        WorkloadError: one of them does not run apart from its model.
+    """
+    try:
+        boundaries_of(workload, BATCH)
+    except WorkloadError:
+        raise
+    except Exception as error:
+        raise WorkloadError(
+            f"a layer does not run apart from its model: {described(error)}; write the "
+            "layers yourself (plimsoll_trainer.adapters.sequential.from_factories)"
+        ) from error
 
 
 def numbers_of(layer: Layer) -> dict[str, int]:

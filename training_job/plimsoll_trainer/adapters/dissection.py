@@ -128,6 +128,11 @@ def anatomy_of(
             if (tensors := tensors_of(outputs))
             and all(id(tensor) in slots for tensor in tensors)
         ),
+        without_gradient=tuple(
+            path
+            for path, outputs in few.outputs.items()
+            if not any(tensor.requires_grad for tensor in tensors_of(outputs))
+        ),
         outputs={
             path: forms_of(outputs[0], more.outputs[path][0])
             for path, outputs in few.outputs.items()
@@ -255,14 +260,12 @@ def block_call(
         number = slots.setdefault(id(tensor), len(slots))
         return Slot(number, grows=tensor.shape[:1] != twin.shape[:1])
 
-    hidden_at = [tensor is call.hidden for tensor in tensors_of(given)].index(True)
     described = map_leaves(given, Tensor, describe)
     args, kwargs = map_leaves(described, Cache, lambda _: None)
     form: Form = forms_of(call.output, other.output)
     return BlockCall(
         args=args,
         kwargs=kwargs,
-        hidden_at=hidden_at,
         output=form,
         tuple_length=call.tuple_length,
     )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from plimsoll_trainer.adapters.model_tasks import Task
-from plimsoll_trainer.adapters.trees import tensors_of
+from plimsoll_trainer.adapters.trees import beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,6 @@ class BlockCall:
     args: Any
     kwargs: Any
     """With `Hidden` and `Slot` in place of tensors."""
-    hidden_at: int
-    """Which of the tensors among the arguments the activations are."""
     output: Form
     """Activations that it gives."""
     tuple_length: int
@@ -68,7 +66,8 @@ class BlockCall:
 
     def hidden_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Activations out of the arguments of such a call."""
-        return tensors_of((args, kwargs))[self.hidden_at]
+        x: Tensor = beside((self.args, self.kwargs), Hidden, (args, kwargs))[0]
+        return x
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +87,8 @@ class Anatomy:
     """Passages between two blocks in which something is done."""
     sideways: tuple[str, ...]
     """Organs of the first passage that make nothing but constants for the blocks."""
+    without_gradient: tuple[str, ...]
+    """Organs whose results depend on no weight that is trained."""
     outputs: dict[str, Any]
     """Results of each organ but those of the last passage, with a `Form` in place of
     each tensor."""

@@ -29,10 +29,10 @@ from plimsoll_trainer.adapters.model_parts import (
     buffer_of,
 )
 from plimsoll_trainer.adapters.model_tasks import blank_inputs, run_model
-from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
+from plimsoll_trainer.adapters.trees import beside, leaves_of
 from plimsoll_trainer.adapters.without_values import NoneOutside
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals.operators import num_writes
+from plimsoll_trainer.torch_internals.operators import FakeTensor, num_writes
 
 NOTHING: Mapping[int, nn.Module] = {}
 NO_MASK = "no_attention_here"
@@ -82,35 +82,55 @@ def with_constants(copied: nn.Module, anatomy: Anatomy, place: int) -> Block:
     call = anatomy.calls[place]
     block = Block(copied, call.args, call.kwargs)
     slots = leaves_of((call.args, call.kwargs), Slot)
-    tensors = constants(anatomy, place) if slots else []
-    for slot, tensor in zip(slots, tensors, strict=True):
+    made = constants(anatomy, place) if slots else []
+    for slot, tensor in zip(slots, made, strict=True):
         block.register_buffer(buffer_of(slot), tensor, persistent=False)
     return block
 
 
 @torch.no_grad()
 def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
-    """Constants that a block is given besides the activations, for one sample."""
+    """Constants that a block is given besides the activations, for one sample.
+
+    Raises:
+        WorkloadError: one of them depends on weights.
+    """
     gate = Gate(stop=place)
-    organs = anatomy.organs
+    passages = anatomy.passages[: place + 1]
     kept = [
-        path
-        for passage in anatomy.passages[: place + 1]
-        for path in passage
-        if next(organs[path].parameters(), None) is None
+        path for each in passages for path in each if makes_constants(anatomy, path)
     ]
     model = emptied(anatomy, gate, kept, masks=True)
     device = str(torch.get_default_device())
-    inputs = blank_inputs(anatomy.task, anatomy.model, (1, *anatomy.sample), device)
-    call = anatomy.calls[place]
+    shape = (1, *anatomy.sample)
+    inputs = blank_inputs(anatomy.task, anatomy.model, shape, device)
     gate.begin(inputs)
     try:
         run_model(anatomy.task, model, inputs)
     except ReachedBlockError as reached:
-        given = tensors_of((reached.args_of_block, reached.kwargs_of_block))
+        given = (reached.args_of_block, reached.kwargs_of_block)
     else:
         raise RuntimeError(f"the forward pass went by block {place}")
-    return [own(tensor) for at, tensor in enumerate(given) if at != call.hidden_at]
+    call = anatomy.calls[place]
+    made = [own(tensor) for tensor in beside((call.args, call.kwargs), Slot, given)]
+    if any(is_of_nothing(tensor) for tensor in made):
+        raise WorkloadError(
+            f"block {place} of the {anatomy.model.config.model_type!r} model is given "
+            "a second tensor that depends on what is in another layer"
+        )
+    return made
+
+
+def makes_constants(anatomy: Anatomy, path: str) -> bool:
+    """Whether what an organ makes depends on no weight that is trained."""
+    has_parameters = any(True for _ in anatomy.organs[path].parameters())
+    return not has_parameters or path in anatomy.without_gradient
+
+
+def is_of_nothing(tensor: Tensor) -> bool:
+    """Whether a tensor was made of one that stands in for another."""
+    has_values = not isinstance(tensor, FakeTensor) and not tensor.is_meta
+    return has_values and tensor.is_floating_point() and bool(tensor.isnan().any())
 
 
 def own(tensor: Tensor) -> Tensor:
