@@ -504,7 +504,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: {"model_type": "xlnet"}, "parameter 'mask_emb' beside its modules"),
     (lambda: an_encoder("bert"), "tokens of the 'bert' model see later ones"),
     (lambda: an_encoder("roberta"), "instead of to predict it: set is_decoder=True"),
-    (lambda: an_encoder("roformer"), "instead of to predict it: set is_decoder=True"),
+    (lambda: an_encoder("roformer"), "tokens of the 'roformer' model see later ones"),
     (
         lambda: an_encoder("xmod"),
         "its blocks: ValueError: .*; set is_decoder=True",

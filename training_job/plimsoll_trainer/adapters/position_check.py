@@ -15,11 +15,10 @@ from plimsoll_trainer.adapters.model_copies import build_passage
 from plimsoll_trainer.adapters.model_parts import Standing, nothing
 from plimsoll_trainer.adapters.model_tasks import blank_inputs
 from plimsoll_trainer.adapters.model_watch import named
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, described
 
-
-class TooFarError(Exception):
-    """A row that a table does not have."""
+BEYOND = "out of bounds"
+"""In the messages of torch about an index."""
 
 
 class Looking(Standing):
@@ -34,11 +33,11 @@ class Looking(Standing):
         """[...] -> [..., width].
 
         Raises:
-            TooFarError: there is no such row.
+            IndexError: there is no such row.
         """
         asked = int(rows.max())
         if asked >= self._num_rows:
-            raise TooFarError(f"row {asked} of {self._num_rows}")
+            raise IndexError(f"row {asked} of {self._num_rows} is {BEYOND}")
         return nothing(torch.empty(()), (*rows.shape, self._width), torch.float32)
 
 
@@ -49,7 +48,7 @@ def check_positions(anatomy: Anatomy) -> None:
     A first layer that cannot be tried is let go.
 
     Raises:
-        WorkloadError: names the table's rows, and what to do.
+        WorkloadError: names the row that there is not, and what to do.
     """
     tables = {
         id(module): Looking(module)
@@ -62,11 +61,12 @@ def check_positions(anatomy: Anatomy) -> None:
             layer = build_passage(anatomy, 0, tables)
             shape = (1, *anatomy.sample)
             layer(blank_inputs(anatomy.task, anatomy.model, shape, "cpu"))
-        except TooFarError as error:
-            raise WorkloadError(
-                f"sequence_length {anatomy.sample[0]} asks for {error} of "
-                f"{named(anatomy.model.config)}: lower it, or raise "
-                "max_position_embeddings"
-            ) from None
+        except (IndexError, RuntimeError) as error:
+            if BEYOND in str(error):
+                raise WorkloadError(
+                    f"sequence_length {anatomy.sample[0]} is too long for "
+                    f"{named(anatomy.model.config)} ({described(error)}): lower it, or "
+                    "raise max_position_embeddings"
+                ) from error
         except Exception:  # noqa: BLE001 - their code, in a form it was not made for
             return
