@@ -33,6 +33,14 @@ class Residual(nn.Module):
         return y
 
 
+class Back(nn.Linear):
+    """A linear layer from a large width."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__(99, WIDTH)
+
+
 class Stage(nn.Module):
     """Some blocks, and a change of size behind them."""
 
@@ -119,6 +127,20 @@ def test_stages_are_opened() -> None:
     """Their blocks hold most of their parameters."""
     blocks = [f"{part}.blocks.{at}" for part in PARTS for at in (0, 1)]
     assert found(Model(Stage, in_turn)) == blocks
+
+
+def test_a_model_may_be_its_tables_for_the_most_part() -> None:
+    """A small list beside a large layer is found; one beside a large list is not."""
+    model = Model(Residual, in_turn)
+    model.table = nn.Linear(1000, 1000)
+    assert found(model) == PARTS
+
+    def with_stem(model: Model, x: Tensor) -> Tensor:
+        return in_turn(model, model.stem(x))
+
+    model = Model(lambda: nn.Sequential(nn.Linear(WIDTH, 99), Back()), with_stem)
+    model.stem = nn.Sequential(nn.LayerNorm(WIDTH), nn.Tanh())
+    assert found(model) == PARTS
 
 
 @pytest.mark.parametrize("through", [led_around, backwards, with_table])

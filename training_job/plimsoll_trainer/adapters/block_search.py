@@ -27,7 +27,7 @@ from plimsoll_trainer.adapters.trees import tensors_of
 Node = Any
 """Of autograd's graph."""
 SMALLEST = 0.05
-"""Share of a model's parameters, below which a list is no list of its blocks."""
+"""Share of the parameters of the largest list, below which one is no list of blocks."""
 MOST = 0.5
 """Share of a member's parameters, in lists inside of it, from which on it is opened."""
 
@@ -108,11 +108,14 @@ def find_blocks(
     chains = {
         path: members for path, members in lists.items() if is_chain(members, cuts)
     }
-    smallest = SMALLEST * size_of(model)
+    sizes = {
+        path: sum(one.size for one in chains[path]) for path in outermost(chains, "")
+    }
+    smallest = SMALLEST * max(sizes.values(), default=0)
     found = [
         block
-        for path in outermost(chains, "")
-        if sum(one.size for one in chains[path]) >= smallest
+        for path, size in sizes.items()
+        if size >= smallest
         for block in opened(chains, path)
     ]
     calls = sorted((at, block.path) for block in found for at, _ in block.entered)
