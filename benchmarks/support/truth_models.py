@@ -161,7 +161,7 @@ def freeze(factory: Callable[[], nn.Module]) -> nn.Module:
 def with_adapters(name: str, precision: Precision = Precision.FP32) -> Workload:
     """Train low-rank adapters of all linear layers, and freeze the weights."""
     config = parse_config(CONFIGURATIONS[name] | {"num_hidden_layers": RECIPE_LAYERS})
-    anatomies = anatomies_of(config, SEQUENCE, precision)
+    anatomies = anatomies_of(config, SEQUENCE)
     anatomy = anatomies[DTYPES[precision.of_parameters]]
     fresh = workload_of(
         anatomies,

@@ -48,6 +48,7 @@ OUTSIDE: dict[str, set[str]] = {
         "datasets",  # texts of every kind of file; by whoever names one
         "peft",  # low-rank adapters; by whoever asks for some
         "safetensors",  # weights in the format of transformers, which brings it
+        "torchvision",  # where one of its classifiers is asked for
         "huggingface_hub",  # where a configuration is neither here nor bundled
         "importlib.import_module(module)",  # the user's entry point
         "import_module(module)",  # what an optimizer is made from, if it is asked for

@@ -2,6 +2,7 @@
 
     profile.json                  as `plimsoll profile` has written it
     Qwen3-8B, ./qwen, org/model   a model of `transformers`: profiled by a trace
+    torchvision:resnet50          a classifier of `torchvision`, likewise
 
 In: what was typed. Out: a `ModelProfile`. Called by `plan` and `compare`. A profile of
 a model is kept in the user's cache: it is the same until the model, the options or any
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -30,18 +31,28 @@ from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
 from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.reading.tasks import Family, family_of
 
-ENTRYPOINT = "plimsoll_trainer.huggingface:pretrain"
-LIBRARIES = ("torch", "transformers", "peft")
+ENTRYPOINTS = {
+    Family.TEXT_GENERATION: "plimsoll_trainer.huggingface:pretrain",
+    Family.FILL_MASK: "plimsoll_trainer.huggingface:encoder",
+    Family.SEQUENCE_CLASSIFICATION: "plimsoll_trainer.huggingface:encoder",
+    Family.IMAGE_CLASSIFICATION: "plimsoll_trainer.huggingface:image_classifier",
+    Family.TORCHVISION: "plimsoll_trainer.adapters.torchvision:image_classifier",
+}
+LIBRARIES = ("torch", "transformers", "peft", "torchvision")
 OWN_PACKAGES = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How a model of `transformers` is to be trained."""
+    """How a model without a profile is to be trained."""
 
+    task: str | None = None
     sequence_length: int | None = None
+    image_size: int | None = None
+    num_classes: int | None = None
     num_blocks: int | None = None
     precision: str | None = None
     lora_rank: int | None = None
@@ -50,11 +61,24 @@ class Training:
     def options(self) -> dict[str, object]:
         """Values by option, those that are not given as None."""
         return {
+            "--task": self.task,
             "--sequence": self.sequence_length,
+            "--image-size": self.image_size,
+            "--classes": self.num_classes,
             "--blocks": self.num_blocks,
             "--precision": self.precision,
             "--lora": self.lora_rank,
         }
+
+
+def task_option(command: Command) -> Command:
+    """Add the option of a model's task."""
+    names = [one.value for one in Family if one is not Family.TORCHVISION]
+    return click.option(
+        "--task",
+        type=click.Choice(names),
+        help="Of a model without a profile, if not that of its configuration.",
+    )(command)
 
 
 def model_options(command: Command) -> Command:
@@ -77,17 +101,33 @@ def model_options(command: Command) -> Command:
         help="Types of numbers in training, for a model without a profile.  "
         f"[default: {Precision.BF16.value}, with masters in fp32]",
     )(command)
-    return click.option(
+    command = click.option(
+        "--image-size",
+        type=COUNT,
+        help="Rows and columns of an image, for a model without a profile, if not as "
+        "many as it is made for.",
+    )(command)
+    command = click.option(
+        "--classes",
+        type=COUNT,
+        help="Labels that a classifier without a profile tells apart, if not as many "
+        "as it is made for.",
+    )(command)
+    command = click.option(
         "--sequence",
         type=COUNT,
         help="Tokens in a sample, for a model without a profile.",
     )(command)
+    return task_option(command)
 
 
 def training_of(options: dict[str, Any]) -> Training:
     """The options of a model, taken out of what click has parsed."""
     return Training(
+        task=options.pop("task"),
         sequence_length=options.pop("sequence"),
+        image_size=options.pop("image_size"),
+        num_classes=options.pop("classes"),
         num_blocks=options.pop("blocks"),
         precision=options.pop("precision"),
         lora_rank=options.pop("lora"),
@@ -111,15 +151,10 @@ def profile_of(
                     "away, or name the model"
                 )
         return read(path, ModelProfile)
-    if training.sequence_length is None:
-        raise InvalidInputError(
-            f"{model} is no profile, so it is taken for a model: give the tokens of a "
-            "sample, such as --sequence 8192"
-        )
-    request = request_of(model, training)
-    place = cache_folder() / f"{cache_key(request, path)}.json"
+    place = cache_folder() / f"{cache_key(model, training, path)}.json"
     with suppress(PlimsollError, OSError):
         return read(place, ModelProfile)
+    request = request_of(model, training)
     made = run(request)
     with suppress(PlimsollError, OSError):  # a full or closed cache is no fault
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -139,22 +174,69 @@ def is_profile(path: Path) -> bool:
 
 
 def request_of(model: str, training: Training) -> ProfileRequest:
-    """Request for the profile of a model of `transformers`, by a trace."""
+    """Request for the profile of a model, by a trace.
+
+    Raises:
+        InvalidInputError: an option does not go with the model, or is missing.
+    """
+    found = family_of(model)
+    family = found if training.task is None else Family(training.task)
+    if found is Family.TORCHVISION and training.task is not None:
+        family = found if not family.takes_tokens else family
+    check_options(model, family, training)
     rank = training.lora_rank
     given = {
         "model": model,
+        "task": family.value if family in NAMED else None,
         "sequence_length": training.sequence_length,
+        "image_size": training.image_size,
+        "classes": training.num_classes,
         "blocks": training.num_blocks,
         "precision": training.precision,
         "lora": None if rank is None else {"rank": rank},
     }
     known = {name: value for name, value in given.items() if value is not None}
     return ProfileRequest(
-        entrypoint=ENTRYPOINT,
+        entrypoint=ENTRYPOINTS[family],
         arguments=json.dumps(known),
         device_kind=DeviceKind.CUDA,
         source=Source.TRACED,
     )
+
+
+NAMED = (Family.SEQUENCE_CLASSIFICATION,)
+"""Families that are not what their entry point trains by itself."""
+MISPLACED: Mapping[str, tuple[Family, ...]] = {
+    "--sequence": (Family.IMAGE_CLASSIFICATION, Family.TORCHVISION),
+    "--image-size": (
+        Family.TEXT_GENERATION,
+        Family.FILL_MASK,
+        Family.SEQUENCE_CLASSIFICATION,
+    ),
+    "--classes": (Family.TEXT_GENERATION, Family.FILL_MASK),
+    "--blocks": (Family.TORCHVISION,),
+    "--lora": tuple(one for one in Family if one is not Family.TEXT_GENERATION),
+}
+"""Families that an option does not go with."""
+
+
+def check_options(model: str, family: Family, training: Training) -> None:
+    """Refuse options that a model's family does not have, or lacks.
+
+    Raises:
+        InvalidInputError: names the option.
+    """
+    for option, families in MISPLACED.items():
+        if training.options[option] is not None and family in families:
+            raise InvalidInputError(
+                f"{option}: {model} is trained for {family}, which has no such thing; "
+                "leave it away"
+            )
+    if family.takes_tokens and training.sequence_length is None:
+        raise InvalidInputError(
+            f"{model} is no profile, so it is taken for a model: give the tokens of a "
+            "sample, such as --sequence 8192"
+        )
 
 
 def cache_folder() -> Path:
@@ -162,9 +244,10 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_path("plimsoll")) / "profiles"
 
 
-def cache_key(request: ProfileRequest, path: Path) -> str:
+def cache_key(model: str, training: Training, path: Path) -> str:
     """Digest of all that a profile follows from."""
-    digest = hashlib.sha256(request.key().encode())
+    asked = json.dumps([model, training.options], sort_keys=True)
+    digest = hashlib.sha256(asked.encode())
     for line in (*configuration_stamp(path), *library_stamps(), *code_stamps()):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import track
 
+from plimsoll_cli.options.model import task_option
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table, table_of
 
@@ -32,25 +33,28 @@ LONGEST_REASON = 90
     "--all",
     "is_survey",
     is_flag=True,
-    help="Read every causal language model of the installed transformers, each with "
-    "its default sizes; takes minutes.",
+    help="Read every kind of model of the installed transformers and torchvision, each "
+    "with its default sizes; takes minutes.",
 )
+@task_option
 @output_option
-def support(model: str | None, is_survey: bool, output: str) -> None:
+def support(model: str | None, is_survey: bool, task: str | None, output: str) -> None:
     """List the models that are known by name, or show how MODEL is read.
 
-    MODEL is the folder or file of a config.json, a name of the list, or org/name of
-    the hub.
+    MODEL is the folder or file of a config.json, a name of the list, org/name of the
+    hub, or torchvision:NAME.
     """
     if model is not None and is_survey:
         raise click.UsageError("--all reads all models: leave MODEL away, or --all")
+    if model is None and task is not None:
+        raise click.UsageError("--task is of one model: name it, or leave --task away")
     is_json = output == Output.JSON
     if is_survey:
         show_survey(is_json=is_json)
     elif model is None:
         show_bundled(is_json=is_json)
     else:
-        show_reading(model, is_json=is_json)
+        show_reading(model, task, is_json=is_json)
 
 
 def show_bundled(*, is_json: bool) -> None:
@@ -75,16 +79,20 @@ def show_bundled(*, is_json: bool) -> None:
     print_table(table, less_important=("SIZES FROM",))
 
 
-def show_reading(model: str, *, is_json: bool) -> None:
+def show_reading(model: str, task: str | None, *, is_json: bool) -> None:
     """Print how one model is read."""
     from plimsoll_profiler.reading.readings import read_model  # noqa: PLC0415
 
     with at_work(f"reading {model}"):
-        found = read_model(model)
+        found = read_model(model, task)
     if is_json:
         print_json(asdict(found))
         return
-    say(f"{model}: {found.model_type}, {found.num_parameters:,} parameters", "")
+    say(
+        f"{model}: {found.model_type}, {found.num_parameters:,} parameters, "
+        f"{found.family}",
+        "",
+    )
     rows = [
         {
             "LAYER": one.kind,
@@ -109,7 +117,11 @@ def notes_on(found: Reading) -> list[str]:
     )
     return [
         *(f"shared: {tie}" for tie in found.ties),
-        f"head and loss take the tokens of a sample {head}",
+        *(
+            [f"head and loss take the tokens of a sample {head}"]
+            if found.family.takes_tokens
+            else []
+        ),
         *([f"tensor groups: {found.not_split}"] if found.not_split else []),
     ]
 
@@ -125,6 +137,7 @@ def show_survey(*, is_json: bool) -> None:
         return
     rows = [
         {
+            "FAMILY": one.family.value,
             "KIND": one.model_type,
             "LAYERS": str(sum(x.count for x in one.reading.layers)),
             "KINDS OF LAYER": str(len(one.reading.layers)),
@@ -133,22 +146,33 @@ def show_survey(*, is_json: bool) -> None:
         for one in found
         if one.reading is not None
     ]
-    table = table_of(rows, left=("KIND", "TENSOR GROUPS"))
+    table = table_of(rows, left=("FAMILY", "KIND", "TENSOR GROUPS"))
     print_table(table, less_important=("KINDS OF LAYER",))
     say("", *survey_lines(found))
 
 
 def survey_lines(found: Sequence[Finding]) -> list[str]:
     """Counts, and why the others cannot be read."""
-    read = [one for one in found if one.reading is not None]
-    refused = [one for one in found if one.refusal]
-    failed = [one for one in found if one.fault]
-    return [
-        f"read {len(read)} of {len(found)} kinds of models, refused {len(refused)}, "
-        f"failed {len(failed)}",
-        *(f"refused {one.model_type}: {short(one.refusal)}" for one in refused),
-        *(f"FAILED {one.model_type}: {short(one.fault)}" for one in failed),
-    ]
+    lines = [counts_line("all", found)]
+    for family in dict.fromkeys(one.family for one in found):
+        of_family = [one for one in found if one.family == family]
+        lines.append(counts_line(family.value, of_family))
+        for one in of_family:
+            if one.refusal:
+                lines.append(f"refused {one.model_type}: {short(one.refusal)}")
+            if one.fault:
+                lines.append(f"FAILED {one.model_type}: {short(one.fault)}")
+    return lines
+
+
+def counts_line(family: str, found: Sequence[Finding]) -> str:
+    """How many kinds of a family are read, and how many are not."""
+    read = sum(one.reading is not None for one in found)
+    refused = sum(bool(one.refusal) for one in found)
+    return (
+        f"{family}: read {read} of {len(found)} kinds of models, refused {refused}, "
+        f"failed {len(found) - read - refused}"
+    )
 
 
 def short(text: str) -> str:

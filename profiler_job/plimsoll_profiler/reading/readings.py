@@ -1,7 +1,8 @@
 """How a model is read: its layers, what they share, how tensor groups split them.
 
-In: a configuration. Out: a `Reading`. Called by the verb `support`; no
-weights are made, for all is built on torch's meta device.
+In: a configuration, or a name of `torchvision`. Out: a `Reading`. Called by the verb
+`support`; no weights are made of models of `transformers`, for all is built of tensors
+without values.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from plimsoll_profiler.reading.tasks import Family, family_of
+from plimsoll_trainer.adapters import torchvision
 from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.adapters.encoder import encoder
+from plimsoll_trainer.adapters.image_classifier import image_classifier
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.huggingface.configurations import (
     Configuration,
     bundled,
     configuration_of,
 )
+from plimsoll_trainer.huggingface.tasks import task_of
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import Layer, TokenLoss, Workload
 
-TOKENS = 512
-"""Of a sample: how a model is read does not depend on it."""
+TOKENS = 128
+"""Of a sample: how a model is read does not depend on it, and none is too long."""
+BATCH = 2
+"""Samples that layers are run with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +52,7 @@ class Reading:
     """A model as it is read."""
 
     model_type: str
+    family: Family
     num_parameters: int
     """Numbers of all layers, shared ones once."""
     layers: tuple[LayerReading, ...]
@@ -63,13 +72,44 @@ class Reading:
         return "some" if True in split else "none"
 
 
-def reading_of(config: Configuration) -> Reading:
-    """Read a model.
+def reading_of(config: Configuration, family: Family | None = None) -> Reading:
+    """Read a model of `transformers`.
+
+    Args:
+        config: of the model.
+        family: task to read it for, if not that of its configuration.
 
     Raises:
         WorkloadError: it cannot be read; says why, and what to do.
     """
-    workload = causal_lm(config, sequence_length=TOKENS)
+    family = family or Family(task_of(config))
+    workload = workload_for(config, family)
+    if family is not Family.TEXT_GENERATION:  # scans take minutes without a kernel
+        check_layers(workload)
+    return reading_in(workload, config.model_type, family)
+
+
+def workload_for(config: Configuration, family: Family) -> Workload:
+    """A workload of a model of `transformers`."""
+    if family is Family.TEXT_GENERATION:
+        return causal_lm(config, sequence_length=TOKENS)
+    if family is Family.IMAGE_CLASSIFICATION:
+        return image_classifier(config)
+    return encoder(config, sequence_length=TOKENS, task=family.value)
+
+
+def reading_of_classifier(name: str) -> Reading:
+    """Read a model of `torchvision`, by its name there; raises what `reading_of` does.
+
+    It is built once in the memory of the host.
+    """
+    workload = torchvision.image_classifier(name)
+    check_layers(workload)
+    return reading_in(workload, name, Family.TORCHVISION)
+
+
+def reading_in(workload: Workload, model_type: str, family: Family) -> Reading:
+    """The layers of a workload, and what they share."""
     counts = Counter(layer.kind for layer in workload.layers)
     firsts = {layer.kind: layer for layer in reversed(workload.layers)}
     numbers = {kind: numbers_of(layer) for kind, layer in firsts.items()}
@@ -85,7 +125,8 @@ def reading_of(config: Configuration) -> Reading:
     )
     every = sum(one.count * one.num_parameters for one in layers)
     return Reading(
-        model_type=config.model_type,
+        model_type=model_type,
+        family=family,
         num_parameters=every - shared_numbers(workload, numbers),
         layers=layers,
         ties=tuple(
@@ -103,9 +144,32 @@ def known_models() -> dict[str, dict[str, Any]]:
     return bundled()
 
 
-def read_model(model: str) -> Reading:
+def read_model(model: str, task: str | None = None) -> Reading:
     """Read a model as a person names it; raises what `reading_of` does."""
-    return reading_of(configuration_of(model))
+    family = family_of(model)
+    if family is not Family.TORCHVISION:
+        asked = Family(task) if task is not None else None
+        return reading_of(configuration_of(model), asked)
+    if task not in (None, Family.IMAGE_CLASSIFICATION):
+        raise WorkloadError(f"{model} tells images apart: leave the task {task} away")
+    return reading_of_classifier(model)
+
+
+def check_layers(workload: Workload) -> None:
+    """Run all layers on tensors without values.
+
+    Raises:
+        WorkloadError: one of them does not run apart from its model.
+    """
+    try:
+        boundaries_of(workload, BATCH)
+    except WorkloadError:
+        raise
+    except Exception as error:
+        raise WorkloadError(
+            f"a layer does not run apart from its model: {described(error)}; write the "
+            "layers yourself (plimsoll_trainer.adapters.sequential.from_factories)"
+        ) from error
 
 
 def numbers_of(layer: Layer) -> dict[str, int]:
@@ -115,7 +179,7 @@ def numbers_of(layer: Layer) -> dict[str, int]:
         WorkloadError: it cannot be built apart from its model.
     """
     try:
-        with torch.device("meta"):
+        with FakeTensorMode():
             module = layer.factory()
     except Exception as error:
         raise WorkloadError(

@@ -14,10 +14,19 @@ from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.reading.tasks import Family
 from tests.support.builders import a_profile
 
 NOTHING = Training()
 TOKENS = replace(NOTHING, sequence_length=128)
+
+
+FAMILIES = {
+    "bert": Family.FILL_MASK,
+    "vit": Family.IMAGE_CLASSIFICATION,
+    "torchvision:resnet18": Family.TORCHVISION,
+}
+"""By name; what is not named is causal."""
 
 
 class Profiler:
@@ -38,6 +47,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of this test's own."""
     folder = tmp_path / "cache"
     monkeypatch.setattr(model, "cache_folder", lambda: folder)
+    monkeypatch.setattr(
+        model, "family_of", lambda name: FAMILIES.get(name, Family.TEXT_GENERATION)
+    )
     return folder
 
 
@@ -91,6 +103,64 @@ def test_a_model_needs_the_tokens_of_a_sample() -> None:
     """The message says how."""
     with pytest.raises(InvalidInputError, match="such as --sequence 8192"):
         profile_of("Qwen3-8B", NOTHING, Profiler())
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "entrypoint", "arguments"),
+    [
+        (
+            "bert",
+            TOKENS,
+            "plimsoll_trainer.huggingface:encoder",
+            {"sequence_length": 128},
+        ),
+        (
+            "bert",
+            replace(TOKENS, task="sequence-classification", num_classes=3),
+            "plimsoll_trainer.huggingface:encoder",
+            {"sequence_length": 128, "task": "sequence-classification", "classes": 3},
+        ),
+        (
+            "vit",
+            Training(image_size=64),
+            "plimsoll_trainer.huggingface:image_classifier",
+            {"image_size": 64},
+        ),
+        (
+            "torchvision:resnet18",
+            Training(num_classes=10, task="image-classification"),
+            "plimsoll_trainer.adapters.torchvision:image_classifier",
+            {"classes": 10},
+        ),
+    ],
+)
+def test_a_family_has_its_entry_point(
+    name: str, training: Training, entrypoint: str, arguments: dict[str, object]
+) -> None:
+    """With the arguments that it knows."""
+    profiler = Profiler()
+    profile_of(name, training, profiler)
+    [request] = profiler.asked
+    assert request.entrypoint == entrypoint
+    assert json.loads(request.arguments) == {"model": name} | arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "option"),
+    [
+        ("vit", TOKENS, "--sequence"),
+        ("bert", replace(TOKENS, image_size=8), "--image-size"),
+        ("bert", replace(TOKENS, num_classes=8), "--classes"),
+        ("bert", replace(TOKENS, lora_rank=8), "--lora"),
+        ("torchvision:resnet18", Training(num_blocks=3), "--blocks"),
+    ],
+)
+def test_an_option_of_another_family_is_refused(
+    name: str, training: Training, option: str
+) -> None:
+    """It would be left out of account."""
+    with pytest.raises(InvalidInputError, match=f"{option}: {name} is trained for"):
+        profile_of(name, training, Profiler())
 
 
 def test_configurations_are_told_from_profiles(tmp_path: Path) -> None:

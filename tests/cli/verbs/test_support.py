@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_profiler.reading import survey
+from plimsoll_profiler.reading.tasks import Family
 from plimsoll_trainer.huggingface.configurations import bundled
 
 
@@ -35,7 +36,9 @@ def test_a_model_is_shown_as_it_is_read(capsys: pytest.CaptureFixture[str]) -> N
     """Layers, what they share, and what tensor groups cannot."""
     assert main(["support", "Qwen3-0.6B"]) == ExitCode.DONE
     out = capsys.readouterr().out
-    assert out.startswith("Qwen3-0.6B: qwen3, 596,049,920 parameters\n")
+    assert out.startswith(
+        "Qwen3-0.6B: qwen3, 596,049,920 parameters, text-generation\n"
+    )
     assert "shared: embedding." in out
     assert "some tokens" not in out
     assert main(["support", "GPT2", "-o", "json"]) == ExitCode.DONE
@@ -44,24 +47,42 @@ def test_a_model_is_shown_as_it_is_read(capsys: pytest.CaptureFixture[str]) -> N
     assert "no tp_plan" in found["not_split"]
 
 
+def test_a_classifier_of_images_says_nothing_of_tokens(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has none."""
+    assert main(["support", "vit-base-patch16-224"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "vit, 86,567,656 parameters, image-classification" in out
+    assert "tokens" not in out
+
+
 def test_what_is_no_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """With those that resemble it."""
     assert main(["support", "Qwen3-9B"]) != ExitCode.DONE
     assert "did you mean Qwen3-" in capsys.readouterr().err
     assert main(["support", "Qwen3-8B", "--all"]) == ExitCode.USAGE
+    assert main(["support", "--task", "fill-mask"]) == ExitCode.USAGE
 
 
 def test_a_survey_ends_with_counts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are refused say why."""
-    monkeypatch.setattr(survey, "kinds", lambda: ["bert", "llama"])
+    wanted = {
+        Family.TEXT_GENERATION: ["bert", "llama"],
+        Family.FILL_MASK: ["bert"],
+    }
+    monkeypatch.setattr(survey, "kinds_in", lambda family: wanted.get(family, []))
     assert main(["support", "--all"]) == ExitCode.DONE
     out = capsys.readouterr().out
-    assert "read 1 of 2 kinds of models, refused 1, failed 0" in out
+    assert "all: read 2 of 3 kinds of models, refused 1, failed 0" in out
+    assert "text-generation: read 1 of 2 kinds of models, refused 1, failed 0" in out
+    assert "fill-mask: read 1 of 1 kinds of models, refused 0, failed 0" in out
     assert "refused bert: " in out
     assert main(["support", "--all", "-o", "json"]) == ExitCode.DONE
     assert [one["model_type"] for one in json.loads(capsys.readouterr().out)] == [
         "bert",
         "llama",
+        "bert",
     ]

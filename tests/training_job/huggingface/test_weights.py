@@ -65,7 +65,7 @@ def saved(kind: str, folder: Path) -> nn.Module:
 
 def taken_apart(folder: Path) -> tuple[Workload, Anatomy]:
     """The model in a folder as a workload that starts from its weights."""
-    anatomies = anatomies_of(configuration_of(str(folder)), LENGTH, Precision.BF16)
+    anatomies = anatomies_of(configuration_of(str(folder)), LENGTH)
     anatomy = anatomies[torch.bfloat16]
     fresh = workload_of(anatomies, batch=no_batch, precision=Precision.BF16)
     weights = pretrained(anatomy.model, folder)

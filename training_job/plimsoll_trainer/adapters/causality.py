@@ -17,13 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.adapters.dissection import (
-    anatomy_of,
-    hidden_of,
-    named,
-    switch_of,
-    watch,
-)
+from plimsoll_trainer.adapters.dissection import anatomy_of
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.model_copies import (
     build_head,
@@ -33,12 +27,15 @@ from plimsoll_trainer.adapters.model_copies import (
     with_constants,
 )
 from plimsoll_trainer.adapters.model_parts import Block, nothing
+from plimsoll_trainer.adapters.model_watch import named, switch_of
 from plimsoll_trainer.errors import WorkloadError
 
 LENGTH = 4
 """Tokens in the sample that is tried."""
 LARGEST = 2**26
 """Parameters besides those of linear maps; blocks with more are not tried."""
+SHIFT = 13
+"""Places between what two maps pick; prime, and less than a head has."""
 CHANGE = 1e-3
 """Relative to the largest value; rounding is a thousand times less."""
 
@@ -51,9 +48,8 @@ def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
     Raises:
         WorkloadError: says what to set.
     """
-    few = anatomy_of(anatomy.model, anatomy.spine, LENGTH)
-    [call, *_] = watch(anatomy.model, anatomy.spine, LENGTH, 1).calls
-    shape = hidden_of(*call).shape
+    few = shortened(anatomy)
+    shape = torch.Size(few.calls[0].output.shape(1))
     for place in places:
         if sees_later(few, place, shape):
             config = anatomy.model.config
@@ -94,17 +90,17 @@ def takes_tokens_apart(anatomy: Anatomy) -> bool:
 
     False as well for a head that cannot be tried.
     """
-    few = anatomy_of(anatomy.model, anatomy.spine, LENGTH)
+    few = shortened(anatomy)
     organs = [few.organs[path] for path in few.after]
     if sum(num_kept(organ) for organ in organs) > LARGEST:
         return False
-    thin = {id(m): Picking(m) for one in organs for m in linears_in(one)}
-    [call, *_] = watch(anatomy.model, anatomy.spine, LENGTH, 1).calls
+    linears = [linear for one in organs for linear in linears_in(one)]
+    thin = picking(linears)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             head = build_head(few, thin)
-            x = torch.randn(hidden_of(*call).shape, dtype=torch.float32)
+            x = torch.randn(few.calls[-1].output.shape(1), dtype=torch.float32)
             whole = head(x)
             apart = torch.cat(
                 [head(piece) for piece in torch.split(x, LENGTH - 1, 1)], 1
@@ -114,6 +110,11 @@ def takes_tokens_apart(anatomy: Anatomy) -> bool:
     if whole.shape != apart.shape:
         return False
     return bool((whole - apart).abs().max() <= CHANGE * whole.abs().max())
+
+
+def shortened(anatomy: Anatomy) -> Anatomy:
+    """The anatomy for samples of `LENGTH` tokens."""
+    return anatomy_of(anatomy.model, anatomy.task, anatomy.block_paths, (LENGTH,))
 
 
 def linears_in(module: nn.Module) -> list[nn.Linear]:
@@ -130,18 +131,28 @@ def num_kept(block: nn.Module) -> int:
 def thin_block(anatomy: Anatomy, place: int) -> Block:
     """Build a block as the model starts it, without its linear maps."""
     original, memo = anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
-    memo |= {id(linear): Picking(linear) for linear in linears_in(original)}
+    memo |= picking(linears_in(original))
     copied = copied_module(original, memo)
-    start(copied, anatomy.owner_of_blocks)
+    start(copied, anatomy.owner_of(place))
     return with_constants(copied, anatomy, place).eval()
 
 
-class Picking(nn.Module):
-    """Gives each output one of the inputs, in place of a weighted sum of all."""
+def picking(linears: Iterable[nn.Linear]) -> dict[int, nn.Module]:
+    """What stands in for linear maps, by their identity."""
+    return {id(one): Picking(one, number) for number, one in enumerate(linears)}
 
-    def __init__(self, linear: nn.Linear) -> None:
+
+class Picking(nn.Module):
+    """Gives each output one of the inputs, in place of a weighted sum of all.
+
+    Another one for each map, and for each part of one: if queries were keys as well,
+    every token would look at itself alone.
+    """
+
+    def __init__(self, linear: nn.Linear, number: int) -> None:
         """Take the place of a linear map, which holds no bytes."""
         super().__init__()
+        self._number = number
         self.in_features, self.out_features = linear.in_features, linear.out_features
         near = torch.empty(())
         self.weight = nothing(near, linear.weight.shape, linear.weight.dtype)
@@ -149,4 +160,6 @@ class Picking(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
-        return x[..., torch.arange(self.out_features) % self.in_features]
+        place = torch.arange(self.out_features)
+        moved = place + SHIFT * (self._number + place // self.in_features)
+        return x[..., moved % self.in_features]

@@ -1,106 +1,147 @@
-"""Finds where a causal language model can be cut, by running it without data.
+"""Finds where a model of `transformers` can be cut, by running it without data.
 
-In: a configuration of `transformers` and a sequence length. Out: an `Anatomy`. Nothing
-is looked up by name. The model is built on the meta device, where tensors have shapes
-and no bytes, and its own forward pass runs there while every module tells when it is
-called and with what:
+In: a configuration, a task and the shape of a sample. Out: an `Anatomy`. Nothing is
+looked up by name. The model is built on the meta device, where tensors have shapes and
+no bytes, and its own forward pass runs there while every module tells when it is called
+and with what:
 
     ids -> [embedding][dropout] -> block 0 -> ... -> block N-1 -> [norm][projection]
            [rotary tables] -----> as arguments of the blocks
 
 What depends on the tokens has a gradient, so an argument of a block that has none is a
-constant. What grows with the batch shows in a second pass with another batch size.
+constant. What grows with the batch shows in a second pass with another batch size. What
+goes around a block shows in autograd's graph (`block_search`).
+
+The blocks of a causal language model are as many as its configuration says, and only
+the first of them runs, for experts cannot be chosen without data. Those of other models
+are found by `block_search`.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, Cache, PreTrainedModel
+from transformers import Cache, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
+from plimsoll_trainer.adapters.block_search import find_blocks
 from plimsoll_trainer.adapters.model_anatomy import (
     Anatomy,
     BlockCall,
     Form,
     Hidden,
     Slot,
-    blocks_at,
-    organs_of,
+    spine_of,
+)
+from plimsoll_trainer.adapters.model_tasks import (
+    CAUSAL,
+    Task,
+    blank_inputs,
+    build_model,
     run_model,
-    wrapped,
+)
+from plimsoll_trainer.adapters.model_watch import (
+    OWN_LAYERS,
+    Call,
+    followed,
+    logits_of,
+    named,
+    watch,
 )
 from plimsoll_trainer.adapters.trees import map_leaves, tensors_of
 from plimsoll_trainer.errors import WorkloadError, described
 
+FEWEST = 2
+"""Blocks of a chain that was searched for."""
 PROBES = (2, 3)
 """Two batch sizes: a dimension that differs between them grows with the batch."""
 
 
 def dissect(
-    config: PreTrainedConfig, sequence_length: int, *, dtype: torch.dtype
+    config: PreTrainedConfig,
+    sample: tuple[int, ...],
+    *,
+    dtype: torch.dtype,
+    task: Task = CAUSAL,
 ) -> Anatomy:
     """Anatomy of a model that is built on the meta device.
 
+    Args:
+        config: of the model.
+        sample: shape of the inputs of one: tokens, or channels, rows and columns.
+        dtype: of parameters.
+        task: that it is trained for.
+
     Raises:
-        WorkloadError: it is no decoder-only model, or is not built as a chain.
+        WorkloadError: there is no such model, or it is not built as a chain.
     """
-    check_config(config, sequence_length)
-    model = on_meta(config, dtype)
-    text = config.get_text_config(decoder=True)
-    spine = spine_of(model, getattr(text, "num_hidden_layers", 0))
-    for path in spine[:-1]:
+    check_config(config, task, sample)
+    model = on_meta(config, dtype, task)
+    if task.is_causal:
+        text = config.get_text_config(decoder=True)
+        blocks = listed_blocks(model, getattr(text, "num_hidden_layers", 0))
+    else:
+        blocks = searched_blocks(model, task, sample)
+    for path in spine_of(blocks):
         module = model.get_submodule(path)
         if own := [name for name, _ in module.named_parameters(recurse=False)]:
             raise WorkloadError(
                 f"{named(config)} has the parameter {own[0]!r} beside its modules, so "
-                "it is not clear which layer it belongs to: write the layers yourself "
-                "(plimsoll_trainer.adapters.sequential.from_factories)"
+                f"it is not clear which layer it belongs to: {OWN_LAYERS}"
             )
-    return anatomy_of(model, spine, sequence_length)
+    return anatomy_of(model, task, blocks, sample)
 
 
 def anatomy_of(
-    model: PreTrainedModel, spine: tuple[str, ...], sequence_length: int
+    model: PreTrainedModel,
+    task: Task,
+    blocks: tuple[str, ...],
+    sample: tuple[int, ...],
 ) -> Anatomy:
-    """Anatomy of a model, for samples of some length.
+    """Anatomy of a model, for samples of some shape.
 
     Raises:
         WorkloadError: it is not built as a chain.
     """
-    few, more = (watch(model, spine, sequence_length, batch) for batch in PROBES)
+    few, more = (watch(model, task, blocks, sample, batch) for batch in PROBES)
     slots: dict[int, int] = {}
     calls = tuple(
         block_call(model, call, other, slots)
         for call, other in zip(few.calls, more.calls, strict=True)
     )
+    first = few.outputs_in(0)
     return Anatomy(
         model=model,
-        sequence_length=sequence_length,
-        spine=spine,
-        before=tuple(few.outputs),
-        after=tuple(dict.fromkeys(few.after)),
+        task=task,
+        sample=sample,
+        block_paths=blocks,
+        passages=tuple(
+            tuple(dict.fromkeys(path for path, at in few.worked if at == number))
+            for number in range(len(blocks) + 1)
+        ),
+        gaps=tuple(few.gaps),
         sideways=tuple(
             path
-            for path, outputs in few.outputs.items()
+            for path, outputs in first.items()
             if (tensors := tensors_of(outputs))
             and all(id(tensor) in slots for tensor in tensors)
+        ),
+        without_gradient=tuple(
+            path
+            for path, outputs in few.outputs.items()
+            if not any(tensor.requires_grad for tensor in tensors_of(outputs))
         ),
         outputs={
             path: forms_of(outputs[0], more.outputs[path][0])
             for path, outputs in few.outputs.items()
         },
         calls=calls,
-        tuple_length=few.tuple_length,
     )
 
 
-def check_config(config: PreTrainedConfig, sequence_length: int) -> None:
+def check_config(config: PreTrainedConfig, task: Task, sample: tuple[int, ...]) -> None:
     """Refuse what no chain of blocks comes from.
 
     Raises:
@@ -109,13 +150,13 @@ def check_config(config: PreTrainedConfig, sequence_length: int) -> None:
     if config.is_encoder_decoder:
         raise WorkloadError(
             f"{named(config)} has an encoder beside its decoder, and a chain of blocks "
-            "was not found: only decoder-only models can be cut here"
+            "was not found: only models of one of the two can be cut here"
         )
-    text = config.get_text_config(decoder=True)
+    text = config.get_text_config(decoder=True) if task.is_causal else config
     limit = getattr(text, "max_position_embeddings", None)
-    if isinstance(limit, int) and 0 < limit < sequence_length:
+    if task.takes_tokens and isinstance(limit, int) and 0 < limit < sample[0]:
         raise WorkloadError(
-            f"sequence_length {sequence_length} is beyond max_position_embeddings "
+            f"sequence_length {sample[0]} is beyond max_position_embeddings "
             f"{limit} of {named(config)}: raise one or lower the other"
         )
     if rate := getattr(text, "layerdrop", 0.0):
@@ -125,26 +166,20 @@ def check_config(config: PreTrainedConfig, sequence_length: int) -> None:
         )
 
 
-def named(config: PreTrainedConfig) -> str:
-    """Name of a model in a message."""
-    return f"the {config.model_type!r} model"
-
-
-def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+def on_meta(
+    config: PreTrainedConfig, dtype: torch.dtype, task: Task
+) -> PreTrainedModel:
     """The model without bytes.
 
     Raises:
-        WorkloadError: `transformers` has no such causal language model.
+        WorkloadError: `transformers` has no such model for the task.
     """
-    config = copy.deepcopy(config)
-    build: Callable[..., Any] = AutoModelForCausalLM.from_config
     try:
         with torch.device("meta"):
-            model: PreTrainedModel = build(config, dtype=dtype)
+            model = build_model(task, config, dtype)
     except Exception as error:
         raise WorkloadError(
-            f"{named(config)} cannot be built as a causal language model: "
-            f"{described(error)}"
+            f"{named(config)} cannot be built as a {task.title}: {described(error)}"
         ) from error
     for module in model.modules():
         # With it, a model looks at its inputs for padding: a wait in every step.
@@ -154,8 +189,8 @@ def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-def spine_of(model: PreTrainedModel, num_blocks: int) -> tuple[str, ...]:
-    """Paths from the model down to the list of its blocks.
+def listed_blocks(model: PreTrainedModel, num_blocks: int) -> tuple[str, ...]:
+    """Paths of the blocks in the largest list that has as many.
 
     Raises:
         WorkloadError: there is no list of that many modules.
@@ -168,135 +203,38 @@ def spine_of(model: PreTrainedModel, num_blocks: int) -> tuple[str, ...]:
     if not found:
         raise WorkloadError(
             f"{named(model.config)} has no list of {num_blocks} blocks, which its "
-            "configuration announces: write the layers yourself "
-            "(plimsoll_trainer.adapters.sequential.from_factories)"
+            f"configuration announces: {OWN_LAYERS}"
         )
     path = max(found)[2]
-    parts = path.split(".")
-    return tuple(".".join(parts[:length]) for length in range(len(parts) + 1))
+    return tuple(f"{path}.{place}" for place in range(num_blocks))
 
 
-@dataclass(slots=True)
-class Sighting:
-    """Findings of one forward pass on the meta device."""
-
-    outputs: dict[str, list[Any]]
-    """Of organs that worked before the first block, in order of their first call."""
-    after: list[str]
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]]
-    tuple_length: int
-
-
-def watch(
-    model: PreTrainedModel, spine: Sequence[str], sequence_length: int, batch: int
-) -> Sighting:
-    """Run the forward pass on the meta device and note who is called when.
+def searched_blocks(
+    model: PreTrainedModel, task: Task, sample: tuple[int, ...]
+) -> tuple[str, ...]:
+    """Paths of the blocks, by call, found by what depends on what.
 
     Raises:
-        WorkloadError: it fails, or does not call every block once and in order.
+        WorkloadError: it cannot run without data, or no list of it is a chain.
     """
-    seen = Sighting(outputs={}, after=[], calls=[], tuple_length=0)
-    blocks = blocks_at(model, spine)
-    handles = [
-        organ.register_forward_hook(note_organ(seen, path, len(blocks)))
-        for path, organ in organs_of(model, spine)
-    ]
-    order: list[int] = []
-    for place, block in enumerate(blocks):
-        block.forward = note_block(seen, order, place, block.forward)
-    ids = torch.zeros(batch, sequence_length, dtype=torch.long, device="meta")
-    # Some rotary tables keep tensors, which would be copied without their values.
-    states = {
-        module: dict(vars(module))
-        for _, organ in organs_of(model, spine)
-        for module in organ.modules()
-    }
-    try:
-        with torch.enable_grad():
-            run_model(model, ids)
-    except Exception as error:
-        switch = switch_of(model.config)
-        hint = f"; set {switch}=True, without it this is an encoder" if switch else ""
+    batch = PROBES[0]
+    inputs = blank_inputs(task, model, (batch, *sample), "meta")
+
+    def run() -> Tensor:
+        return logits_of(run_model(task, model, inputs))
+
+    with followed(model, (model,), is_causal=False):
+        blocks = find_blocks(model, run, batch)
+    if len(blocks) < FEWEST:
         raise WorkloadError(
-            f"{named(model.config)} cannot be followed to its blocks: "
-            f"{described(error)}{hint}"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
-        for block in blocks:
-            del block.forward
-        for module, state in states.items():
-            vars(module).clear()
-            vars(module).update(state)
-    if order != list(range(len(blocks))):
-        raise WorkloadError(
-            f"{named(model.config)} does not call its {len(blocks)} blocks once each "
-            f"and in order, but {order[:8]}, ...: it is no chain of layers"
+            f"{named(model.config)} has no list of blocks that pass one tensor on, so "
+            f"that all that comes later depends on it alone: {OWN_LAYERS}"
         )
-    return seen
-
-
-SWITCHES = ("is_decoder", "causal", "is_causal")
-"""Fields by which configurations choose between encoders and causal models."""
-
-
-def switch_of(config: PreTrainedConfig) -> str:
-    """Field that makes an encoder a causal model; empty if it is one, or has none."""
-    return next((key for key in SWITCHES if getattr(config, key, None) is False), "")
-
-
-def note_organ(
-    seen: Sighting, path: str, num_blocks: int
-) -> Callable[[nn.Module, Any, Any], None]:
-    """A hook that notes on which side of the blocks an organ is called."""
-
-    def hook(module: nn.Module, args: Any, output: Any) -> None:
-        del module, args
-        if not seen.calls:
-            seen.outputs.setdefault(path, []).append(output)
-        elif len(seen.calls) == num_blocks:
-            seen.after.append(path)
-        else:
-            raise WorkloadError(f"{path!r} works between blocks")
-
-    return hook
-
-
-def note_block(
-    seen: Sighting, order: list[int], place: int, forward: Callable[..., Any]
-) -> Callable[..., Any]:
-    """A stand-in for a block's forward; only the first block really runs."""
-
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
-        order.append(place)
-        seen.calls.append((args, kwargs))
-        hidden = hidden_of(args, kwargs)
-        if len(order) == 1:
-            try:
-                output = forward(*args, **kwargs)
-            except RuntimeError:
-                output = hidden  # routing to experts needs data
-            if isinstance(output, (tuple, list)):
-                seen.tuple_length = len(output)
-        return wrapped(hidden, seen.tuple_length)
-
-    return stand_in
-
-
-def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Activations: the first tensor that has a gradient."""
-    for tensor in tensors_of((args, kwargs)):
-        if tensor.requires_grad:
-            return tensor
-    raise WorkloadError("no activations reach the block")
+    return blocks
 
 
 def block_call(
-    model: PreTrainedModel,
-    call: tuple[tuple[Any, ...], dict[str, Any]],
-    other: tuple[tuple[Any, ...], dict[str, Any]],
-    slots: dict[int, int],
+    model: PreTrainedModel, call: Call, other: Call, slots: dict[int, int]
 ) -> BlockCall:
     """Call of a block, from those with the smaller and the larger batch size.
 
@@ -305,26 +243,32 @@ def block_call(
     Raises:
         WorkloadError: a second argument depends on the activations.
     """
-    hidden = hidden_of(*call)
-    larger = iter(tensors_of(other))
+    given = (call.args, call.kwargs)
+    larger = iter(tensors_of((other.args, other.kwargs)))
 
     def describe(tensor: Tensor) -> Hidden | Slot:
         twin = next(larger)
-        if tensor is hidden:
+        if tensor is call.hidden:
             return Hidden()
         if tensor.requires_grad:
             raise WorkloadError(
                 f"{named(model.config)} gives its blocks a second tensor that depends "
-                f"on the tokens, of shape {list(tensor.shape)}, but layers pass one "
-                "tensor on: it is no chain of layers"
+                "on the tokens, or on what is trained, of shape "
+                f"{list(tensor.shape)}, but layers pass one tensor on: it is no chain "
+                "of layers"
             )
         number = slots.setdefault(id(tensor), len(slots))
         return Slot(number, grows=tensor.shape[:1] != twin.shape[:1])
 
-    hidden_at = [tensor is hidden for tensor in tensors_of(call)].index(True)
-    described = map_leaves(call, Tensor, describe)
+    described = map_leaves(given, Tensor, describe)
     args, kwargs = map_leaves(described, Cache, lambda _: None)
-    return BlockCall(args=args, kwargs=kwargs, hidden_at=hidden_at)
+    form: Form = forms_of(call.output, other.output)
+    return BlockCall(
+        args=args,
+        kwargs=kwargs,
+        output=form,
+        tuple_length=call.tuple_length,
+    )
 
 
 def forms_of(few: Any, more: Any) -> Any:
@@ -332,7 +276,13 @@ def forms_of(few: Any, more: Any) -> Any:
     larger = iter(tensors_of(more))
 
     def form(tensor: Tensor) -> Form:
-        sizes = tuple(zip(tensor.shape, next(larger).shape, strict=True))
+        twin = next(larger, tensor)
+        if twin.ndim != tensor.ndim:
+            raise WorkloadError(
+                f"a tensor of shape {list(tensor.shape)} has another number of "
+                "dimensions with more samples: it is no chain of layers"
+            )
+        sizes = tuple(zip(tensor.shape, twin.shape, strict=True))
         step = PROBES[1] - PROBES[0]
         slopes = tuple((high - low) // step for low, high in sizes)
         fixed = tuple(

@@ -1,21 +1,26 @@
-"""Anatomy of a causal language model: the places to cut it into layers.
+"""Anatomy of a model of `transformers`: the places to cut it into layers.
 
 `dissection` finds it out; `model_copies` builds layers from it. Words: the *spine* are
-the modules around the list of blocks; *organs* are the other children of the spine,
-such as an embedding, a norm or a rotary table.
+the modules around the blocks; *organs* are the other children of the spine, such as an
+embedding, a norm or a rotary table. A *passage* is what the model does on its way from
+one block to the next, from its inputs to the first one, and from the last one to its
+output; those between two blocks are empty in most models:
+
+    inputs -> [passage 0] -> block 0 -> [passage 1] -> block 1 -> [passage 2] -> output
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
-from plimsoll_trainer.adapters.trees import tensors_of
+from plimsoll_trainer.adapters.model_tasks import Task
+from plimsoll_trainer.adapters.trees import beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,49 +59,69 @@ class BlockCall:
     args: Any
     kwargs: Any
     """With `Hidden` and `Slot` in place of tensors."""
-    hidden_at: int
-    """Which of the tensors among the arguments the activations are."""
+    output: Form
+    """Activations that it gives."""
+    tuple_length: int
+    """Of what it returns; 0: it returns the activations themselves."""
 
     def hidden_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Activations out of the arguments of such a call."""
-        return tensors_of((args, kwargs))[self.hidden_at]
+        x: Tensor = beside((self.args, self.kwargs), Hidden, (args, kwargs))[0]
+        return x
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anatomy:
-    """A causal language model on the meta device, and where to cut it."""
+    """A model on the meta device, and where to cut it."""
 
     model: PreTrainedModel
     """Holds no bytes; parts are made from it by copying."""
-    sequence_length: int
-    spine: tuple[str, ...]
-    """From the model itself down to the list of blocks, which is the last one."""
-    before: tuple[str, ...]
-    """Organs that work on the way to the first block."""
-    after: tuple[str, ...]
-    """Organs that work behind the last block."""
+    task: Task
+    sample: tuple[int, ...]
+    """Shape of the inputs of one sample: tokens, or channels, rows and columns."""
+    block_paths: tuple[str, ...]
+    """Of each block that is called, in order; one that is called again occurs again."""
+    passages: tuple[tuple[str, ...], ...]
+    """Organs that work in each passage, one passage more than there are blocks."""
+    gaps: tuple[int, ...]
+    """Passages between two blocks in which something is done."""
     sideways: tuple[str, ...]
-    """Those of `before` that make nothing but constants for the blocks."""
+    """Organs of the first passage that make nothing but constants for the blocks."""
+    without_gradient: tuple[str, ...]
+    """Organs whose results depend on no weight that is trained."""
     outputs: dict[str, Any]
-    """Results of each organ of `before`, with a `Form` in place of each tensor."""
+    """Results of each organ but those of the last passage, with a `Form` in place of
+    each tensor."""
     calls: tuple[BlockCall, ...]
-    tuple_length: int
-    """Of what a block returns; 0: it returns the activations themselves."""
+
+    @property
+    def layered(self) -> tuple[int, ...]:
+        """Passages that are layers: both ends, and those in which something is done."""
+        return (0, *self.gaps, len(self.calls))
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """Organs that work on the way to the first block."""
+        return self.passages[0]
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Organs that work behind the last block."""
+        return self.passages[-1]
 
     @property
     def blocks(self) -> Sequence[nn.Module]:
-        """The blocks, on the meta device."""
-        return blocks_at(self.model, self.spine)
+        """The blocks by call, on the meta device."""
+        return [self.model.get_submodule(path) for path in self.block_paths]
 
     @property
     def organs(self) -> dict[str, nn.Module]:
         """All organs by their path."""
-        return dict(organs_of(self.model, self.spine))
+        return dict(organs_of(self.model, self.block_paths))
 
-    @property
-    def owner_of_blocks(self) -> PreTrainedModel:
-        """The innermost model around the blocks, which knows how to start them."""
-        around = [self.model.get_submodule(path) for path in self.spine]
+    def owner_of(self, place: int) -> PreTrainedModel:
+        """The innermost model around a block, which knows how to start it."""
+        around = map(self.model.get_submodule, paths_around(self.block_paths[place]))
         return [module for module in around if isinstance(module, PreTrainedModel)][-1]
 
 
@@ -115,19 +140,27 @@ class ReachedBlockError(Exception):
         self.kwargs_of_block = kwargs
 
 
-def blocks_at(model: nn.Module, spine: Sequence[str]) -> list[nn.Module]:
-    """Blocks."""
-    return list(cast(nn.ModuleList, model.get_submodule(spine[-1])))
+def paths_around(path: str) -> list[str]:
+    """Paths from the model itself down to the module that holds another one."""
+    parts = path.split(".")
+    return [".".join(parts[:length]) for length in range(len(parts))]
+
+
+def spine_of(blocks: Iterable[str]) -> list[str]:
+    """Paths of all modules around blocks, outer ones first."""
+    return list(dict.fromkeys(one for path in blocks for one in paths_around(path)))
 
 
 def organs_of(
-    model: nn.Module, spine: Sequence[str]
+    model: nn.Module, blocks: Sequence[str]
 ) -> Iterator[tuple[str, nn.Module]]:
     """Yield the children of the spine that are not part of it; lists are opened."""
-    for owner in spine[:-1]:
+    spine = spine_of(blocks)
+    known = {*spine, *blocks}
+    for owner in spine:
         for name, child in model.get_submodule(owner).named_children():
             path = f"{owner}.{name}" if owner else name
-            if path not in spine:
+            if path not in known:
                 yield from opened(path, child)
 
 
@@ -138,17 +171,3 @@ def opened(path: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from opened(f"{path}.{name}", child)
     else:
         yield path, module
-
-
-def run_model(model: PreTrainedModel, ids: Tensor) -> Any:
-    """Run the forward pass so that masks depend on sizes alone.
-
-    With an empty cache the model does not look into its positions for several short
-    sequences in one sample, which fails without data, needs a mask of
-    sequence^2 elements under fake tensors, and a wait on a real device.
-    """
-    return model(
-        input_ids=ids,
-        use_cache=False,
-        past_key_values=DynamicCache(config=model.config),
-    )

@@ -1,4 +1,4 @@
-"""Builds the layers of a causal language model, each alone and with fresh weights.
+"""Builds the layers of a model of `transformers`, each alone and with fresh weights.
 
 In: an `Anatomy`, which holds no bytes. Out: the modules of `model_parts`, made on
 torch's default device under fake tensors as well; their
@@ -18,51 +18,62 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from plimsoll_trainer.adapters.model_anatomy import (
-    Anatomy,
-    ReachedBlockError,
-    Slot,
-    run_model,
-)
+from plimsoll_trainer.adapters.model_anatomy import Anatomy, ReachedBlockError, Slot
 from plimsoll_trainer.adapters.model_parts import (
     Absent,
     Block,
     Doorway,
-    Embedding,
     Gate,
-    Head,
+    Passage,
     StandIn,
     buffer_of,
 )
-from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
+from plimsoll_trainer.adapters.model_tasks import blank_inputs, run_model
+from plimsoll_trainer.adapters.trees import beside, leaves_of
+from plimsoll_trainer.adapters.without_values import NoneOutside
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals.operators import num_writes
+from plimsoll_trainer.torch_internals.operators import FakeTensor, num_writes
 
 NOTHING: Mapping[int, nn.Module] = {}
 NO_MASK = "no_attention_here"
 """A kind of attention that `transformers` has no mask for, so that it makes none."""
 
 
-def build_embedding(anatomy: Anatomy) -> Embedding:
+def build_passage(
+    anatomy: Anatomy, number: int, replaced: Mapping[int, nn.Module] = NOTHING
+) -> Passage:
+    """Build what lies before a block, or behind the last one.
+
+    Args:
+        anatomy: of the model.
+        number: of the passage; 0 is the first layer, that of `build_head` the last.
+        replaced: modules by the identity of those that they take the place of.
+    """
+    num_blocks = len(anatomy.calls)
+    gate = Gate(enter=number - 1, stop=number if number < num_blocks else -1)
+    kept = [path for path in anatomy.passages[number] if path not in anatomy.sideways]
+    masks = not anatomy.task.takes_tokens  # a model of images makes none
+    model = emptied(anatomy, gate, kept, masks=masks, replaced=replaced)
+    return Passage(model, gate, anatomy)
+
+
+def build_embedding(anatomy: Anatomy) -> Passage:
     """Build the first layer."""
-    gate = Gate()
-    kept = [path for path in anatomy.before if path not in anatomy.sideways]
-    model = emptied(anatomy, gate, kept, masks=False)
-    return Embedding(model, gate, anatomy.calls[0])
+    return build_passage(anatomy, 0)
 
 
-def build_head(anatomy: Anatomy, replaced: Mapping[int, nn.Module] = NOTHING) -> Head:
+def build_head(
+    anatomy: Anatomy, replaced: Mapping[int, nn.Module] = NOTHING
+) -> Passage:
     """Build the last layer; by identity, some of its modules are replaced by others."""
-    gate = Gate()
-    model = emptied(anatomy, gate, anatomy.after, masks=False, replaced=replaced)
-    return Head(model, gate)
+    return build_passage(anatomy, len(anatomy.calls), replaced)
 
 
 def build_block(anatomy: Anatomy, place: int) -> Block:
     """Build one block."""
     memo = shared_configs(anatomy.model, masks=True)
     copied = copied_module(anatomy.blocks[place], memo)
-    initialise(copied, anatomy.owner_of_blocks)
+    initialise(copied, anatomy.owner_of(place))
     return with_constants(copied, anatomy, place)
 
 
@@ -71,31 +82,55 @@ def with_constants(copied: nn.Module, anatomy: Anatomy, place: int) -> Block:
     call = anatomy.calls[place]
     block = Block(copied, call.args, call.kwargs)
     slots = leaves_of((call.args, call.kwargs), Slot)
-    tensors = constants(anatomy, place) if slots else []
-    for slot, tensor in zip(slots, tensors, strict=True):
+    made = constants(anatomy, place) if slots else []
+    for slot, tensor in zip(slots, made, strict=True):
         block.register_buffer(buffer_of(slot), tensor, persistent=False)
     return block
 
 
 @torch.no_grad()
 def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
-    """Constants that a block is given besides the activations, for one sample."""
-    gate = Gate()
-    gate.stop = place
-    organs = anatomy.organs
+    """Constants that a block is given besides the activations, for one sample.
+
+    Raises:
+        WorkloadError: one of them depends on weights.
+    """
+    gate = Gate(stop=place)
+    passages = anatomy.passages[: place + 1]
     kept = [
-        path for path in anatomy.before if next(organs[path].parameters(), None) is None
+        path for each in passages for path in each if makes_constants(anatomy, path)
     ]
     model = emptied(anatomy, gate, kept, masks=True)
-    ids = torch.zeros(1, anatomy.sequence_length, dtype=torch.long)
-    call = anatomy.calls[place]
+    device = str(torch.get_default_device())
+    shape = (1, *anatomy.sample)
+    inputs = blank_inputs(anatomy.task, anatomy.model, shape, device)
+    gate.begin(inputs)
     try:
-        run_model(model, ids)
+        run_model(anatomy.task, model, inputs)
     except ReachedBlockError as reached:
-        given = tensors_of((reached.args_of_block, reached.kwargs_of_block))
+        given = (reached.args_of_block, reached.kwargs_of_block)
     else:
         raise RuntimeError(f"the forward pass went by block {place}")
-    return [own(tensor) for at, tensor in enumerate(given) if at != call.hidden_at]
+    call = anatomy.calls[place]
+    made = [own(tensor) for tensor in beside((call.args, call.kwargs), Slot, given)]
+    if any(is_of_nothing(tensor) for tensor in made):
+        raise WorkloadError(
+            f"block {place} of the {anatomy.model.config.model_type!r} model is given "
+            "a second tensor that depends on what is in another layer"
+        )
+    return made
+
+
+def makes_constants(anatomy: Anatomy, path: str) -> bool:
+    """Whether what an organ makes depends on no weight that is trained."""
+    has_parameters = any(True for _ in anatomy.organs[path].parameters())
+    return not has_parameters or path in anatomy.without_gradient
+
+
+def is_of_nothing(tensor: Tensor) -> bool:
+    """Whether a tensor was made of one that stands in for another."""
+    has_values = not isinstance(tensor, FakeTensor) and not tensor.is_meta
+    return has_values and tensor.is_floating_point() and bool(tensor.isnan().any())
 
 
 def own(tensor: Tensor) -> Tensor:
@@ -119,13 +154,16 @@ def emptied(
     """
     model = anatomy.model
     memo = {**shared_configs(model, masks=masks), **replaced}
-    for place, block in enumerate(anatomy.blocks):
-        memo[id(block)] = Doorway(anatomy, gate, place)
+    for block in anatomy.blocks:
+        if id(block) not in memo:
+            memo[id(block)] = Doorway(block, anatomy, gate)
     for path, organ in anatomy.organs.items():
         if path in kept:
             continue
         output = anatomy.outputs.get(path)
-        memo[id(organ)] = Absent() if output is None else StandIn(organ, output, gate)
+        memo[id(organ)] = (
+            Absent(organ) if output is None else StandIn(organ, output, gate)
+        )
     copied = copied_module(model, memo)
     initialise(copied, model)
     return cast(PreTrainedModel, copied)
@@ -179,7 +217,9 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
     Raises:
         WorkloadError: the model leaves some as they were.
     """
-    start(module, owner)
+    with NoneOutside():
+        start(module, owner)
+        start_rest(module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if not num_writes(tensor):
             raise WorkloadError(
@@ -187,6 +227,20 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
                 "starts with: write the layers yourself "
                 "(plimsoll_trainer.adapters.sequential.from_factories)"
             )
+
+
+@torch.no_grad()
+def start_rest(module: nn.Module) -> None:
+    """Start what a model has left of torch's own layers, as these do it themselves."""
+    for inner in module.modules():
+        reset: Any = getattr(inner, "reset_parameters", None)
+        tensors = list(inner.parameters(recurse=False))
+        written = {one: one.clone() for one in tensors if num_writes(one)}
+        is_torch = type(inner).__module__.startswith(nn.__name__)
+        if is_torch and reset is not None and len(written) < len(tensors):
+            reset()
+            for tensor, value in written.items():
+                tensor.copy_(value)
 
 
 @torch.no_grad()

@@ -1,12 +1,15 @@
-"""The layers of a causal language model as modules that map a tensor to a tensor.
+"""The layers of a model of `transformers` as modules that map a tensor to a tensor.
 
-`model_copies` builds them. A block is called as the model calls it. The two ends of the
-chain are the model itself, emptied of all that is not theirs, so that whatever its
-forward pass does between its modules (scaling, capping, reshaping) is done here too:
+`model_copies` builds them. A block is called as the model calls it. What the model does
+before, between and behind its blocks is the model itself, emptied of all that is not in
+that passage, so that whatever its forward pass does between its modules (scaling,
+capping, reshaping) is done here too:
 
-    Embedding   ids -> [organs before] -> first block: leaves the forward pass
-    Head        nothing -> [stand-ins, no bytes] -> first block: brings x in
-                -> [organs after] -> logits
+    first     inputs -> [organs] -> first block: leaves the forward pass
+    between   nothing -> [stand-ins, no bytes] -> a block: brings x in
+              -> [organs] -> next block: leaves
+    last      nothing -> [stand-ins, no bytes] -> last block: brings x in
+              -> [organs] -> logits
 """
 
 from __future__ import annotations
@@ -16,28 +19,46 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from plimsoll_trainer.adapters.model_anatomy import (
     Anatomy,
-    BlockCall,
     Form,
     Hidden,
     ReachedBlockError,
     Slot,
     wrapped,
 )
+from plimsoll_trainer.adapters.model_tasks import run_part
 from plimsoll_trainer.adapters.trees import map_leaves, tensors_of
 
 
 class Gate:
     """Way into and out of an emptied model during one forward pass."""
 
-    def __init__(self) -> None:
-        """Start without anything."""
+    def __init__(self, *, enter: int = -1, stop: int = -1) -> None:
+        """Take the block whose output is brought in, and the one to leave at.
+
+        Args:
+            enter: place of a block; -1: the pass begins with the inputs.
+            stop: place of a block; -1: the pass ends with the output.
+        """
+        self.enter = enter
+        self.stop = stop
         self.batch = 1
+        self.given: Tensor | None = None
         self.incoming: Tensor | None = None
-        """Taken in at the blocks; None: the pass ends at the block `stop`."""
-        self.stop = 0
+        self.num_met = 0
+        """Blocks that the pass came to."""
+
+    def begin(self, x: Tensor) -> None:
+        """Begin a pass with the inputs, or with activations that are brought in."""
+        self.batch, self.given, self.num_met = x.shape[0], x, 0
+        self.incoming = x if self.enter >= 0 else None
+
+    def end(self) -> None:
+        """Keep no tensor of a pass."""
+        self.given = self.incoming = None
 
 
 class Block(nn.Module):
@@ -79,72 +100,91 @@ def buffer_of(slot: Slot) -> str:
     return f"constant_{slot.number}"
 
 
-class Embedding(nn.Module):
-    """All that the model does on the way to its first block."""
+class Passage(nn.Module):
+    """All that the model does on its way between two blocks, or at one of its ends."""
 
-    def __init__(self, model: nn.Module, gate: Gate, call: BlockCall) -> None:
-        """Take a model emptied of all else, and how it calls its first block."""
-        super().__init__()
-        self.model = model
-        self._gate = gate
-        self._call = call
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Map token ids of shape [batch, sequence] to activations."""
-        self._gate.batch = ids.shape[0]
-        try:
-            self.model(input_ids=ids, use_cache=False)
-        except ReachedBlockError as reached:
-            x = self._call.hidden_of(reached.args_of_block, reached.kwargs_of_block)
-        else:
-            raise RuntimeError("the forward pass went by the first block")
-        return x
-
-
-class Head(nn.Module):
-    """All that the model does behind its last block."""
-
-    def __init__(self, model: nn.Module, gate: Gate) -> None:
+    def __init__(self, model: PreTrainedModel, gate: Gate, anatomy: Anatomy) -> None:
         """Take a model emptied of all else."""
         super().__init__()
         self.model = model
         self._gate = gate
+        self._task = anatomy.task
+        self._sample = anatomy.sample
+        self._call = None if gate.stop < 0 else anatomy.calls[gate.stop]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map activations to logits of shape [batch, sequence, vocabulary]."""
-        self._gate.batch = x.shape[0]
-        self._gate.incoming = x
-        ids = x.new_zeros((), dtype=torch.long).expand(x.shape[:2])
+        """Map inputs or activations to activations, or to logits."""
+        self._gate.begin(x)
+        inputs = x if self._gate.incoming is None else self._inputs_beside(x)
         try:
-            output = self.model(input_ids=ids, use_cache=False)
+            output = run_part(self._task, self.model, inputs)
+        except ReachedBlockError as reached:
+            assert self._call is not None  # noqa: S101 - a doorway has raised it
+            return self._call.hidden_of(reached.args_of_block, reached.kwargs_of_block)
         finally:
-            self._gate.incoming = None
+            self._gate.end()
+        if self._call is not None:
+            raise RuntimeError("the forward pass went by the block where it ends")
         logits: Tensor = output[0]
         return logits
 
+    def _inputs_beside(self, x: Tensor) -> Tensor:
+        """Inputs that take no memory, for a pass that begins at a block.
 
-class Doorway(nn.Module):
-    """Stands where a block was: the forward pass leaves or enters here."""
+        A head that judges tokens may be given some of them.
+        """
+        if self._task.judges_tokens:
+            return nothing(x, x.shape[:2], torch.long)
+        dtype = torch.long if self._task.takes_tokens else x.dtype
+        return nothing(x, (x.shape[0], *self._sample), dtype)
 
-    def __init__(self, anatomy: Anatomy, gate: Gate, place: int) -> None:
-        """Take the place of a block."""
+
+class Standing(nn.Module):
+    """Stands in the place of a module; what else is asked of it, that one answers.
+
+    Some models look at weights or fields of their modules, such as their type.
+    """
+
+    def __init__(self, original: nn.Module) -> None:
+        """Take the place of a module on the meta device."""
         super().__init__()
-        self._tuple_length = anatomy.tuple_length
-        self._call = anatomy.calls[place]
+        self._original = (original,)  # no child of this one
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute that is not here."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            [original] = self.__dict__["_original"]
+            return getattr(original, name)
+
+
+class Doorway(Standing):
+    """Stands where blocks were: the forward pass leaves or enters here."""
+
+    def __init__(self, block: nn.Module, anatomy: Anatomy, gate: Gate) -> None:
+        """Take the place of a block, however often it is called."""
+        super().__init__(block)
+        self._calls = anatomy.calls
         self._gate = gate
-        self._place = place
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """End the pass with what the block is given, or go on with what came in."""
-        x = self._gate.incoming
-        if x is None and self._gate.stop == self._place:
+        gate = self._gate
+        place, gate.num_met = gate.num_met, gate.num_met + 1
+        call = self._calls[place]
+        if place == gate.stop:
             raise ReachedBlockError(args, kwargs)
-        if x is None:
-            x = self._call.hidden_of(args, kwargs)
-        return wrapped(x, self._tuple_length)
+        if place == gate.enter and gate.incoming is not None:
+            return wrapped(gate.incoming, call.tuple_length)
+        x = call.hidden_of(args, kwargs)
+        shape = call.output.shape(gate.batch)
+        if x.shape != shape:
+            x = nothing(x, shape, x.dtype)
+        return wrapped(x, call.tuple_length)
 
 
-class StandIn(nn.Module):
+class StandIn(Standing):
     """Returns tensors of the right shape that take no memory.
 
     They are full of NaN, so that what should not depend on them shows when it does.
@@ -152,7 +192,7 @@ class StandIn(nn.Module):
 
     def __init__(self, organ: nn.Module, output: Any, gate: Gate) -> None:
         """Take the place of an organ; some models ask its weights where they are."""
-        super().__init__()
+        super().__init__(organ)
         self._output = output
         self._gate = gate
         for name, weight in organ.named_parameters(recurse=False):
@@ -160,7 +200,8 @@ class StandIn(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Ignore the arguments, but for where they are."""
-        near = tensors_of((args, kwargs))[0]
+        near = [*tensors_of((args, kwargs)), self._gate.given][0]
+        assert near is not None  # noqa: S101 - a pass has begun
 
         def fill(form: Form) -> Tensor:
             return nothing(near, form.shape(self._gate.batch), form.dtype)
@@ -174,5 +215,10 @@ def nothing(near: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return near.new_full((), value, dtype=dtype).expand(*shape)
 
 
-class Absent(nn.Module):
-    """Stands where nothing should be called: it has no forward, and so raises."""
+class Absent(Standing):
+    """Stands where nothing should be called."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to be called."""
+        del args, kwargs
+        raise RuntimeError(f"{type(self._original[0]).__name__} is in another layer")

@@ -1,4 +1,4 @@
-"""How a tensor group splits sequences between the layers of a causal language model.
+"""How a tensor group splits sequences between the layers of a language model.
 
 Modules around projections, such as attention, have whole sequences, and the parameters
 in them are used on these; norms and sums beside them have this rank's part:
@@ -136,10 +136,12 @@ def split_layer(
 
 
 def sequences_can_be_split(anatomy: Anatomy) -> bool:
-    """Whether the model is split, and nothing drops out beside that.
+    """Whether the model judges each token, is split, and drops out nothing beside.
 
     There each rank would draw for its part alone.
     """
+    if not anatomy.task.judges_tokens:
+        return False
     config = anatomy.model.config.get_text_config(decoder=True)
     drops_out = any(
         isinstance(rate, float) and rate > 0

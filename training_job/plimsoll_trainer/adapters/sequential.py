@@ -172,14 +172,24 @@ def signature(module: nn.Module) -> str:
     facts: list[object] = []
     for path, inner in module.named_modules():
         own = {name: value for name, value in vars(inner).items() if name not in known}
-        facts.append((path, type(inner), [(n, fact(v)) for n, v in own.items()]))
+        facts.append((path, type(inner), [(n, fact(v, n)) for n, v in own.items()]))
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         facts.append((name, fact(tensor), tensor.requires_grad))
     return repr(facts)
 
 
-def fact(value: object) -> object:
-    """Text or value that an attribute is compared by; of a tensor its form."""
+RATES = ("p", "drop_prob")
+"""Attributes that are the rate at which a layer drops out, as torch and timm have it.
+"""
+
+
+def fact(value: object, name: str = "") -> object:
+    """Text or value that an attribute is compared by; of a tensor its form.
+
+    What a layer costs does not depend on how often it drops out, if it does.
+    """
+    if name in RATES and isinstance(value, float) and 0 < value < 1:
+        return "some"
     return str(TensorSpec.of(value)) if isinstance(value, Tensor) else value
 
 

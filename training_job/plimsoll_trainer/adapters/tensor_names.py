@@ -1,4 +1,4 @@
-"""Names of the layers of a causal language model, and of their tensors in the model.
+"""Names of the layers of a model of `transformers`, and of their tensors in the model.
 
 In: an `Anatomy`. Out: for each layer of the chain the modules that it is made of. A
 layer holds them under a name of its own:
@@ -7,6 +7,8 @@ layer holds them under a name of its own:
     embedding       model.model.wte     model.wte
     block.3         block               model.layers.3
     head            model.lm_head       lm_head
+
+What a model does between blocks 3 and 4 is "between.4", if anything.
 """
 
 from __future__ import annotations
@@ -27,6 +29,13 @@ def block_name(place: int) -> str:
     return f"block.{place}"
 
 
+def passage_name(anatomy: Anatomy, number: int) -> str:
+    """Name of the layer before a block, or behind the last one."""
+    if number == 0:
+        return EMBEDDING
+    return HEAD if number == len(anatomy.calls) else f"between.{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A module of the model that a layer of the chain holds."""
@@ -41,15 +50,22 @@ class Member:
 
 def members(anatomy: Anatomy) -> Iterator[Member]:
     """Yield the modules of all layers, in the order of the chain."""
-    organs = anatomy.organs
-    for path in anatomy.before:
-        if path not in anatomy.sideways:
-            yield Member(EMBEDDING, f"model.{path}", path, organs[path])
-    for place, block in enumerate(anatomy.blocks):
-        path = f"{anatomy.spine[-1]}.{place}"
+    for place, (path, block) in enumerate(
+        zip(anatomy.block_paths, anatomy.blocks, strict=True)
+    ):
+        yield from members_of_passage(anatomy, place)
         yield Member(block_name(place), "block", path, block)
-    for path in anatomy.after:
-        yield Member(HEAD, f"model.{path}", path, organs[path])
+    yield from members_of_passage(anatomy, len(anatomy.calls))
+
+
+def members_of_passage(anatomy: Anatomy, number: int) -> Iterator[Member]:
+    """Yield the modules of the layer before a block, or behind the last one."""
+    name, organs = passage_name(anatomy, number), anatomy.organs
+    if number not in anatomy.layered:
+        return
+    for path in anatomy.passages[number]:
+        if path not in anatomy.sideways:
+            yield Member(name, f"model.{path}", path, organs[path])
 
 
 def tensor_names(anatomy: Anatomy) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""How a tensor group shares the layers of a causal language model.
+"""How a tensor group shares the layers of a model of `transformers`.
 
 `transformers` says of many models how each projection is split (their `tp_plan`). A
 model of which it says nothing, or a way that is not known here, is not split.
@@ -101,7 +101,7 @@ def split_head(anatomy: Anatomy) -> Parallelize | None:
 
 def ways_of_block(anatomy: Anatomy, place: int) -> Ways:
     """Ways of the modules of one block, by their path in its layer."""
-    path = f"{anatomy.spine[-1]}.{place}"
+    path = anatomy.block_paths[place]
     return {
         f"block.{name}": way
         for name, _ in anatomy.blocks[place].named_modules()

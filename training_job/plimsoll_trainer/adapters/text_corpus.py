@@ -104,6 +104,10 @@ class TextCorpus:
             self.num_tokens - self.sequence_length
         )
 
+    def file_at(self, place: int) -> int:
+        """Number of the file that a place of the text lies in."""
+        return bisect_right(self._ends, place)
+
     def read(self, start: int, length: int) -> bytes:
         """Read a piece of the text, over the borders of files.
 

@@ -31,3 +31,16 @@ def leaves_of(tree: Any, kind: type[LeafT]) -> list[LeafT]:
 def tensors_of(tree: Any) -> list[Tensor]:
     """Tensors of a tree, in the order of `map_leaves`."""
     return leaves_of(tree, Tensor)
+
+
+def beside(tree: Any, kind: type[object], other: Any) -> list[Any]:
+    """What another tree of the same shape has where a tree has leaves of a kind."""
+    if isinstance(tree, kind):
+        return [other]
+    if isinstance(tree, dict):
+        pairs = [(item, other[key]) for key, item in tree.items()]
+    elif isinstance(tree, (tuple, list)):
+        pairs = list(zip(tree, other, strict=True))
+    else:
+        pairs = []
+    return [leaf for one, two in pairs for leaf in beside(one, kind, two)]

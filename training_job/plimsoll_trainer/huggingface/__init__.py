@@ -14,9 +14,14 @@ token_files       all tokens of a data set, mapped into memory
 samples           samples of a fixed length
 evaluated         the evaluation that arguments name
 recipes           optimizer, learning rate and precision by name
-workloads         the entry points
+workloads         the entry points of causal language models
+encoders          the entry point of encoders
+image_models      the entry point of image classifiers
+tasks             which task a configuration is of
 """
 
+from plimsoll_trainer.huggingface.encoders import encoder
+from plimsoll_trainer.huggingface.image_models import image_classifier
 from plimsoll_trainer.huggingface.workloads import finetune, pretrain
 
-__all__ = ["finetune", "pretrain"]
+__all__ = ["encoder", "finetune", "image_classifier", "pretrain"]

@@ -81,7 +81,7 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     config = configuration_of(model)
     config = config if blocks is None else with_blocks(config, blocks)
     check_vocabulary(config)
-    anatomies = anatomies_of(config, sequence_length, asked)
+    anatomies = anatomies_of(config, sequence_length)
     anatomy = anatomies[DTYPES[asked.of_parameters]]
     workload = workload_of(
         anatomies,
@@ -157,7 +157,7 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     asked = precision_of(precision)
     folder = folder_of(model)
     config = configuration_of(str(folder))
-    anatomies = anatomies_of(config, sequence_length, asked)
+    anatomies = anatomies_of(config, sequence_length)
     anatomy = anatomies[DTYPES[asked.of_parameters]]
     samples = partial(
         samples_of,

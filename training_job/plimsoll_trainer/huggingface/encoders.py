@@ -1,0 +1,56 @@
+"""Entry point for encoders of `transformers`, for which nobody has to write code.
+
+    entrypoint: plimsoll_trainer.huggingface:encoder
+    args: '{"model": "bert-base-uncased", "sequence_length": 512}'
+
+In: arguments from YAML. Out: a `Workload`. Called by whoever loads an entry point.
+"""
+
+from __future__ import annotations
+
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.adapters.encoder import encoder as encoder_of
+from plimsoll_trainer.adapters.model_tasks import TaskName
+from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
+from plimsoll_trainer.huggingface.recipes import precision_of
+from plimsoll_trainer.workload import AdamW, Workload
+
+
+def encoder(  # noqa: PLR0913 - the arguments of a manifest
+    model: str,
+    *,
+    sequence_length: int,
+    task: str = TaskName.FILL_MASK.value,
+    classes: int | None = None,
+    blocks: int | None = None,
+    precision: str = Precision.BF16.value,
+    learning_rate: float = 1e-4,
+    weight_decay: float = 0.01,
+    seed: int = 0,
+) -> Workload:
+    """Train an encoder from fresh weights, on text without padding.
+
+    Args:
+        model: folder or file of its configuration, a bundled name, or one of the hub.
+        sequence_length: tokens in a sample.
+        task: `fill-mask` or `sequence-classification`.
+        classes: labels of the latter, if not as many as the configuration has.
+        blocks: their number, if not that of the configuration.
+        precision: of parameters and activations; bf16 has masters in fp32.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        seed: of weights, data and dropout.
+
+    Raises:
+        WorkloadError: there is no such model, or it is not one that can be cut.
+    """
+    config = configuration_of(model)
+    return encoder_of(
+        config if blocks is None else with_blocks(config, blocks),
+        sequence_length=sequence_length,
+        task=task,
+        classes=classes,
+        precision=precision_of(precision),
+        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        seed=seed,
+    )

@@ -1,0 +1,62 @@
+"""Entry point for image classifiers of `transformers`, without code of one's own.
+
+    entrypoint: plimsoll_trainer.huggingface:image_classifier
+    args: '{"model": "vit-base-patch16-224", "classes": 1000}'
+
+In: arguments from YAML. Out: a `Workload`. Called by whoever loads an entry point.
+"""
+
+from __future__ import annotations
+
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.adapters.image_classifier import (
+    image_classifier as image_classifier_of,
+)
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
+from plimsoll_trainer.huggingface.recipes import precision_of
+from plimsoll_trainer.workload import AdamW, Workload
+
+
+def image_classifier(
+    model: str,
+    *,
+    image_size: int | None = None,
+    classes: int | None = None,
+    blocks: int | None = None,
+    precision: str = Precision.BF16.value,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 0.05,
+    seed: int = 0,
+) -> Workload:
+    """Train an image classifier from fresh weights, on images that are made.
+
+    Args:
+        model: folder or file of its configuration, a bundled name, or one of the hub.
+        image_size: rows and columns, if not those of the configuration.
+        classes: labels, if not as many as the configuration has.
+        blocks: their number, if not that of the configuration.
+        precision: of parameters and activations; bf16 has masters in fp32.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        seed: of weights, data and dropout.
+
+    Raises:
+        WorkloadError: there is no such model, or it is not one that can be cut.
+    """
+    config = configuration_of(model)
+    if blocks is not None:
+        if hasattr(config, "depths"):
+            raise WorkloadError(
+                f"{model} has stages of {config.depths} blocks, not a number of blocks:"
+                " leave blocks away, and give a configuration with other depths"
+            )
+        config = with_blocks(config, blocks)
+    return image_classifier_of(
+        config,
+        image_size=image_size,
+        classes=classes,
+        precision=precision_of(precision),
+        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        seed=seed,
+    )
