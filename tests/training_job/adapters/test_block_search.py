@@ -131,15 +131,16 @@ def test_stages_are_opened() -> None:
 
 def test_a_model_may_be_its_tables_for_the_most_part() -> None:
     """A small list beside a large layer is found; one beside a large list is not."""
+    stem = nn.Sequential(nn.LayerNorm(WIDTH), nn.Tanh())
+
+    def with_stem(model: Model, x: Tensor) -> Tensor:
+        return in_turn(model, stem(x))
+
     model = Model(Residual, in_turn)
     model.table = nn.Linear(1000, 1000)
     assert found(model) == PARTS
-
-    def with_stem(model: Model, x: Tensor) -> Tensor:
-        return in_turn(model, model.stem(x))
-
     model = Model(lambda: nn.Sequential(nn.Linear(WIDTH, 99), Back()), with_stem)
-    model.stem = nn.Sequential(nn.LayerNorm(WIDTH), nn.Tanh())
+    model.stem = stem
     assert found(model) == PARTS
 
 
