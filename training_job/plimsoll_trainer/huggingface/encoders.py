@@ -12,8 +12,13 @@ from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.encoder import encoder as encoder_of
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
-from plimsoll_trainer.huggingface.recipes import precision_of
-from plimsoll_trainer.workload import AdamW, Workload
+from plimsoll_trainer.huggingface.recipes import (
+    Named,
+    optimizer_of,
+    precision_of,
+    schedule_of,
+)
+from plimsoll_trainer.workload import Workload
 
 
 def encoder(  # noqa: PLR0913 - the arguments of a manifest
@@ -24,8 +29,10 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
     classes: int | None = None,
     blocks: int | None = None,
     precision: str = Precision.BF16.value,
+    optimizer: Named = "adamw",
     learning_rate: float = 1e-4,
     weight_decay: float = 0.01,
+    schedule: Named = "constant",
     seed: int = 0,
 ) -> Workload:
     """Train an encoder from fresh weights, on text without padding.
@@ -37,8 +44,11 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
         classes: labels of the latter, if not as many as the configuration has.
         blocks: their number, if not that of the configuration.
         precision: of parameters and activations; bf16 has masters in fp32.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
+        optimizer: its name, or that and more fields (`plimsoll_trainer.optimizers`).
+        learning_rate: of the optimizer.
+        weight_decay: of matrices.
+        schedule: of the learning rate: its name, or that and more fields
+            (`plimsoll_trainer.schedules`).
         seed: of weights, data and dropout.
 
     Raises:
@@ -51,6 +61,9 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
         task=task,
         classes=classes,
         precision=precision_of(precision),
-        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        optimizer=optimizer_of(
+            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        ),
+        learning_rate_factor=schedule_of(schedule),
         seed=seed,
     )

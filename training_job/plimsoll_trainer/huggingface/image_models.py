@@ -14,19 +14,26 @@ from plimsoll_trainer.adapters.image_classifier import (
 )
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
-from plimsoll_trainer.huggingface.recipes import precision_of
-from plimsoll_trainer.workload import AdamW, Workload
+from plimsoll_trainer.huggingface.recipes import (
+    Named,
+    optimizer_of,
+    precision_of,
+    schedule_of,
+)
+from plimsoll_trainer.workload import Workload
 
 
-def image_classifier(
+def image_classifier(  # noqa: PLR0913 - the arguments of a manifest
     model: str,
     *,
     image_size: int | None = None,
     classes: int | None = None,
     blocks: int | None = None,
     precision: str = Precision.BF16.value,
+    optimizer: Named = "adamw",
     learning_rate: float = 1e-3,
     weight_decay: float = 0.05,
+    schedule: Named = "constant",
     seed: int = 0,
 ) -> Workload:
     """Train an image classifier from fresh weights, on images that are made.
@@ -37,8 +44,11 @@ def image_classifier(
         classes: labels, if not as many as the configuration has.
         blocks: their number, if not that of the configuration.
         precision: of parameters and activations; bf16 has masters in fp32.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
+        optimizer: its name, or that and more fields (`plimsoll_trainer.optimizers`).
+        learning_rate: of the optimizer.
+        weight_decay: of matrices.
+        schedule: of the learning rate: its name, or that and more fields
+            (`plimsoll_trainer.schedules`).
         seed: of weights, data and dropout.
 
     Raises:
@@ -57,6 +67,9 @@ def image_classifier(
         image_size=image_size,
         classes=classes,
         precision=precision_of(precision),
-        optimizer=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
+        optimizer=optimizer_of(
+            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        ),
+        learning_rate_factor=schedule_of(schedule),
         seed=seed,
     )
