@@ -35,7 +35,7 @@ RELEASE = re.compile(r"2\.[0-9]+(\.[0-9]+)?")
 AT_THEIR_OLDEST = ("numpy", "transformers")
 """Beside such a torch these are as old as pyproject.toml allows."""
 BESIDE_TORCH = re.compile(
-    r"(torch|triton|setuptools|nvidia-.*|cuda-.*|numpy|transformers|tokenizers"
+    r"(torch|torchvision|triton|setuptools|nvidia-.*|cuda-.*|numpy|transformers|tokenizers"
     r"|huggingface-hub)=="
 )
 """Pins of constraints.txt that are for the newest torch and transformers alone."""
