@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import TypeVar
 
-import moocore  # type: ignore[import-untyped]  # it has annotations, and no py.typed
 import numpy as np
 
 ROUNDING = 1e-4
@@ -37,6 +36,9 @@ def is_on_front(rows: Sequence[Row]) -> list[bool]:
     """
     if not rows:
         return []
+    # Imported here: trainer and profiler, which search nothing, travel without it.
+    import moocore  # type: ignore[import-untyped]  # noqa: PLC0415 - see above
+
     columns = [places(column) for column in zip(*rows, strict=True)]
     points = np.array(columns, dtype=np.float64).T
     return [bool(one) for one in moocore.is_nondominated(points)]

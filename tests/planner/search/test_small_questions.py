@@ -12,10 +12,11 @@ from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.records.bounds import MOST_GPUS
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.limits import Limits
-from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.offer import ComputeRate, Offer
 from plimsoll_planner.records.override import Override
+from plimsoll_planner.records.precision import NUMBERS
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.infeasible import more_gpus, most_tried
@@ -29,7 +30,7 @@ COUNTED = chain_profile(
     timed=False,
     device_kind=DeviceKind.EMULATED,
 )
-RATES = tuple(ComputeRate(precision=one, flop_per_s=1e14) for one in Precision)
+RATES = tuple(ComputeRate(precision=one, flop_per_s=1e14) for one in NUMBERS)
 
 
 def test_no_more_gpus_are_advised_than_are_searched() -> None:
