@@ -67,7 +67,7 @@ def test_a_survey_goes_on_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> N
     assert encoder.reading is not None
     assert encoder.family is Family.FILL_MASK
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError("nobody foresaw it")
 
     monkeypatch.setattr(survey, "reading_of", fail)

@@ -30,7 +30,7 @@ from plimsoll_trainer.adapters.model_parts import (
 )
 from plimsoll_trainer.adapters.model_tasks import blank_inputs, run_model
 from plimsoll_trainer.adapters.trees import beside, leaves_of
-from plimsoll_trainer.adapters.without_values import NoneOutside
+from plimsoll_trainer.adapters.without_values import Starting
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import FakeTensor, num_writes
 
@@ -217,7 +217,7 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
     Raises:
         WorkloadError: the model leaves some as they were.
     """
-    with NoneOutside():
+    with Starting():
         start(module, owner)
         start_rest(module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):

@@ -142,13 +142,15 @@ class Passage(nn.Module):
 class Standing(nn.Module):
     """Stands in the place of a module; what else is asked of it, that one answers.
 
-    Some models look at weights or fields of their modules, such as their type.
+    Some models look at weights or fields of their modules, such as their type. While
+    a pass runs, tensors are where it is, and take no memory.
     """
 
-    def __init__(self, original: nn.Module) -> None:
+    def __init__(self, original: nn.Module, gate: Gate | None = None) -> None:
         """Take the place of a module on the meta device."""
         super().__init__()
         self._original = (original,)  # no child of this one
+        self._gate = gate or Gate()
 
     def __getattr__(self, name: str) -> Any:
         """An attribute that is not here."""
@@ -156,7 +158,11 @@ class Standing(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             [original] = self.__dict__["_original"]
-            return getattr(original, name)
+            found = getattr(original, name)
+        given = self._gate.given
+        if given is None or not isinstance(found, Tensor):
+            return found
+        return nothing(given, found.shape, found.dtype)
 
 
 class Doorway(Standing):
@@ -164,9 +170,8 @@ class Doorway(Standing):
 
     def __init__(self, block: nn.Module, anatomy: Anatomy, gate: Gate) -> None:
         """Take the place of a block, however often it is called."""
-        super().__init__(block)
+        super().__init__(block, gate)
         self._calls = anatomy.calls
-        self._gate = gate
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """End the pass with what the block is given, or go on with what came in."""
@@ -192,11 +197,8 @@ class StandIn(Standing):
 
     def __init__(self, organ: nn.Module, output: Any, gate: Gate) -> None:
         """Take the place of an organ; some models ask its weights where they are."""
-        super().__init__(organ)
+        super().__init__(organ, gate)
         self._output = output
-        self._gate = gate
-        for name, weight in organ.named_parameters(recurse=False):
-            setattr(self, name, nothing(torch.empty(()), weight.shape, weight.dtype))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Ignore the arguments, but for where they are."""
