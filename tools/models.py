@@ -17,7 +17,7 @@ from plimsoll_trainer.huggingface.configurations import bundled
 from tools.formats import ROOT, table
 
 TARGET = ROOT / "docs" / "models.md"
-ADDRESS = re.compile(r"\(?https?://\S+\)?| at /\S+|; --debug shows the traceback")
+ADDRESS = re.compile(r"\(?https?://\S+\)?| at /\S+|;? --debug shows the traceback")
 """In messages, of the web and of this machine; the page has none of them."""
 SHARED = {"all": "all layers", "some": "some layers", "none": "-"}
 LONGEST_REASON = 200
