@@ -9,21 +9,14 @@ from typing import Any
 
 from torch import nn
 
+from benchmarks.support.adapted_models import with_adapters
 from examples import mlp, wide_layer
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.model_profile import Precision, Sequences
 from plimsoll_planner.records.override import Override
-from plimsoll_trainer.adapters.causal_lm import (
-    anatomies_of,
-    causal_lm,
-    parse_config,
-    workload_of,
-)
-from plimsoll_trainer.adapters.text_corpus import TextCorpus
-from plimsoll_trainer.huggingface.low_rank import low_rank
-from plimsoll_trainer.huggingface.prepared_layers import prepared
+from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.optimizers import optimizer_named
-from plimsoll_trainer.workload import DTYPES, LossScaling, Workload
+from plimsoll_trainer.workload import LossScaling, Workload
 from tests.support import unet
 
 GLOBAL_BATCH = 16
@@ -137,6 +130,12 @@ def recipe(**fields: Any) -> Workload:
     )
 
 
+def adapted(name: str, **fields: Any) -> Workload:
+    """Train low-rank adapters of a model of as many blocks."""
+    config = CONFIGURATIONS[name] | {"num_hidden_layers": RECIPE_LAYERS}
+    return with_adapters(config, SEQUENCE, TOKENS_AT_ONCE, **fields)
+
+
 def partly_frozen() -> Workload:
     """Train the last blocks and the head, and of the others vectors alone."""
     made = recipe()
@@ -158,29 +157,8 @@ def freeze(factory: Callable[[], nn.Module]) -> nn.Module:
     return module
 
 
-def with_adapters(name: str, precision: Precision = Precision.FP32) -> Workload:
-    """Train low-rank adapters of all linear layers, and freeze the weights."""
-    config = parse_config(CONFIGURATIONS[name] | {"num_hidden_layers": RECIPE_LAYERS})
-    anatomies = anatomies_of(config, SEQUENCE)
-    anatomy = anatomies[DTYPES[precision.of_parameters]]
-    fresh = workload_of(
-        anatomies,
-        batch=TextCorpus(sequence_length=SEQUENCE).batch,
-        precision=precision,
-        tokens_at_once=TOKENS_AT_ONCE,
-    )
-    return prepared(
-        *(fresh, anatomy),
-        config=config,
-        weights=None,
-        adapters=low_rank({"rank": ADAPTER_RANK}, anatomy.blocks),
-        frozen=("*",),
-    )
-
-
 MATRIX = 2
 """Dimensions."""
-ADAPTER_RANK = 4
 RECIPES: dict[str, Callable[[], Workload]] = {
     "sgd": partial(trained_by, "sgd"),
     "sgd, momentum": partial(trained_by, "sgd", momentum=0.9),
@@ -196,8 +174,8 @@ RECIPES: dict[str, Callable[[], Workload]] = {
     "fp16": partial(trained_in, Precision.FP16),
     "fp16, autocast": partial(trained_in, Precision.FP16_AUTOCAST),
     "partly frozen": partly_frozen,
-    "adapters": partial(with_adapters, "llama"),
-    "adapters, bf16, tied": partial(with_adapters, "qwen2", Precision.BF16),
+    "adapters": partial(adapted, "llama"),
+    "adapters, bf16, tied": partial(adapted, "qwen2", precision=Precision.BF16),
 }
 
 

@@ -56,3 +56,9 @@ def free_name(kind: str, layer: str, taken: set[str]) -> str:
     """Name of a kind as the workload has it, with the layer's name if that is taken."""
     short = " ".join(kind.split())[:LONGEST_NAME]
     return short if short not in taken else f"{short} at {layer}"[-256:]
+
+
+def num_untrained(shapes: Boundaries) -> int:
+    """Layers in front of the first one that trains."""
+    places = range(len(shapes.between))
+    return next(place for place in places if place + 1 not in shapes.untrained)

@@ -37,7 +37,7 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
 from plimsoll_profiler.probing.batch_statistics import batch_statistics, mixes_tokens
-from plimsoll_profiler.probing.cases import cases_of
+from plimsoll_profiler.probing.cases import cases_of, num_untrained
 from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_probe import LayerCase, ways_of
@@ -166,7 +166,7 @@ class Prober:
                 if workload.layers[case.layer].parallelize is not None
             ),
             not_split=self.split.left_out,
-            num_untrained=shapes.num_untrained,
+            num_untrained=num_untrained(shapes),
             not_compared=tuple(
                 place
                 for place, case in enumerate(self.cases)

@@ -75,12 +75,6 @@ class Boundaries:
     untrained: frozenset[int] = frozenset()
     """Boundaries that need no gradient, for nothing before them is trained."""
 
-    @property
-    def num_untrained(self) -> int:
-        """Layers in front of the first one that trains."""
-        places = range(len(self.between))
-        return next((at for at in places if at + 1 not in self.untrained), 0)
-
     def spec_of(self, boundary: int) -> Tensor:
         """What passes a boundary, without memory, with a gradient if it has one."""
         spec = self.between[boundary]
@@ -145,14 +139,13 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
         check_loss(workload, between[-1], TensorSpec.of(targets))
         check_token_loss(workload, between[-2], TensorSpec.of(targets))
         check_overwritten(workload, between, passed)
+    untrained = {place + 1 for place, made in enumerate(passed) if not made.trains}
     return Boundaries(
         between=tuple(between),
         targets=TensorSpec.of(targets),
         overwritten=frozenset(i for i, made in enumerate(passed) if made.overwrites),
         given_back=frozenset(i for i, made in enumerate(passed) if made.gives_back),
-        untrained=frozenset(
-            (0, *(i + 1 for i, made in enumerate(passed) if not made.trains))
-        ),
+        untrained=frozenset({0, *untrained}),
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from plimsoll_trainer.adapters.causal_lm import (
     check_vocabulary,
     workload_of,
 )
+from plimsoll_trainer.adapters.model_layers import Anatomies
 from plimsoll_trainer.adapters.text_corpus import TextCorpus
 from plimsoll_trainer.epochs import Epochs
 from plimsoll_trainer.errors import WorkloadError
@@ -154,20 +156,16 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         WorkloadError: there is no such model, weights, tokenizer or data, they do not
             belong together, or the model is not one that can be cut.
     """
-    asked = precision_of(precision)
-    folder = folder_of(model)
-    config = configuration_of(str(folder))
-    anatomies = anatomies_of(config, sequence_length)
-    anatomy = anatomies[DTYPES[asked.of_parameters]]
+    source = pretrained_model(model, sequence_length)
     samples = partial(
         samples_of,
-        tokenizer=Path(tokenizer) if tokenizer else folder,
-        vocabulary=vocabulary_of(config),
+        tokenizer=Path(tokenizer) if tokenizer else source.folder,
+        vocabulary=vocabulary_of(source.config),
         sequence_length=sequence_length,
         is_packed=packing,
     )
     workload = workload_of(
-        anatomies,
+        source.anatomies,
         batch=Epochs(samples=samples(data), seed=seed),
         evaluation=evaluation_of(evaluation, samples),
         callbacks=(*metric_loggers(metrics), *callbacks),
@@ -177,17 +175,51 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
             optimizer, learning_rate=learning_rate, weight_decay=weight_decay
         ),
         learning_rate_factor=schedule_of(schedule),
-        precision=asked,
+        precision=precision_of(precision),
         seed=seed,
     )
-    return prepared(
-        workload,
-        anatomy,
-        config=config,
-        weights=pretrained(anatomy.model, folder),
-        adapters=adapters_of(lora, anatomy.blocks),
-        frozen=frozen_by(frozen, lora),
-    )
+    return source.prepared(workload, lora, frozen)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PretrainedModel:
+    """A model in a folder, taken apart."""
+
+    folder: Path
+    config: PreTrainedConfig
+    anatomies: Anatomies
+
+    def prepared(
+        self,
+        workload: Workload,
+        lora: Mapping[str, Any] | None,
+        frozen: Sequence[str] | None,
+    ) -> Workload:
+        """The workload of fresh weights, with those of the folder in their place.
+
+        Raises:
+            WorkloadError: they are of another model, or nothing is left to train.
+        """
+        anatomy = self.anatomies[workload.dtype]
+        return prepared(
+            workload,
+            anatomy,
+            config=self.config,
+            weights=pretrained(anatomy.model, self.folder),
+            adapters=adapters_of(lora, anatomy.blocks),
+            frozen=frozen_by(frozen, lora),
+        )
+
+
+def pretrained_model(model: str, sequence_length: int) -> PretrainedModel:
+    """Take apart a model that has weights.
+
+    Raises:
+        WorkloadError: there is none, or it cannot be cut.
+    """
+    folder = folder_of(model)
+    config = configuration_of(str(folder))
+    return PretrainedModel(folder, config, anatomies_of(config, sequence_length))
 
 
 def frozen_by(frozen: Sequence[str] | None, lora: object) -> Sequence[str]:
