@@ -27,9 +27,11 @@ class Samples(Protocol):
 
     def __len__(self) -> int:
         """Number of samples."""
+        ...
 
     def __getitem__(self, index: int, /) -> Pair:
         """Input and target of one sample."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

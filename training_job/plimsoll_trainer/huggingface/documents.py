@@ -54,8 +54,8 @@ class DataSource:
     @property
     def name(self) -> str:
         """Name in a message."""
-        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
-        return self.paths[0] + more
+        first, *more = self.paths
+        return f"{first} and {len(more)} more" if more else first
 
     def column(self, ours: str) -> str:
         """Name that a column has in the data."""

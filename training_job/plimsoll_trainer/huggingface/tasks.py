@@ -10,6 +10,7 @@ those of `transformers`. Called by the profiler's readings.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from transformers import CONFIG_MAPPING
 from transformers.configuration_utils import PreTrainedConfig
@@ -18,7 +19,7 @@ from transformers.models.auto import modeling_auto
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.errors import WorkloadError
 
-CLASSES: Mapping[TaskName, Mapping[str, object]] = {
+CLASSES: Mapping[TaskName, Mapping[Any, object]] = {
     TaskName.TEXT_GENERATION: modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     TaskName.FILL_MASK: modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     TaskName.IMAGE_CLASSIFICATION: (
