@@ -22,7 +22,8 @@ from plimsoll_trainer.huggingface import finetune
 from tests.support.home_runs import HomeRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-ENTRYPOINT = "plimsoll_trainer.huggingface:finetune"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = "finetune"
 DEVICES = ("--device", "cpu", "--devices", "4", "--device-memory", "5MiB")
 STEPS, EVERY = 8, 5
 BATCH = 8
@@ -52,14 +53,18 @@ def test_a_model_is_tuned_and_written_back(
         "learning_rate": 0.001,
         **ARGUMENTS[name],
     }
-    run = HomeRun(tmp_path).write(
-        entrypoint=ENTRYPOINT,
-        args=json.dumps(arguments),
-        steps=STEPS,
-        batch=BATCH,
-        checkpoint=f"{{everySteps: {EVERY}, exportWeights: true}}",
-        name=name,
-    )
+    run = HomeRun(tmp_path)
+    text = (ROOT / f"examples/{EXAMPLE}.yaml").read_text()
+    for before, after in (
+        (f"name: {EXAMPLE}\n", f"name: {name}\n"),
+        ("steps: 40\n", f"steps: {STEPS}\n"),
+        ("checkpoint:\n", f"checkpoint:\n    everySteps: {EVERY}\n"),
+    ):
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    begin, rest = text.split("    args:\n")
+    training = rest[rest.index("  training:") :]
+    run.manifest.write_text(f"{begin}    args: {json.dumps(arguments)}\n{training}")
     ended = run.run(*DEVICES)
     assert ended.code == ExitCode.DONE, ended.err
     assert ended.status.plan is not None

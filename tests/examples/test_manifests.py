@@ -57,5 +57,6 @@ def test_the_readme_lists_it(path: Path) -> None:
 @every_manifest
 def test_a_test_runs_it(path: Path) -> None:
     """By the command in its comment, to its end."""
-    text = Path(__file__).with_name("test_examples.py").read_text()
+    names = ("test_examples.py", "test_finetune.py")
+    text = "".join(Path(__file__).with_name(name).read_text() for name in names)
     assert f'"{path.stem}"' in text
