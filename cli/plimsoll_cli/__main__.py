@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None, *, reads_cluster: bool = False)
 
 
 def kubectl_main() -> int:
-    """Run a command line of `kubectl plimsoll`, which kubectl hands on."""
+    """Run the words that follow `kubectl plimsoll`."""
     return main(reads_cluster=True)
 
 

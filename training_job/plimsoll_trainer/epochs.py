@@ -11,29 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.evaluation import Samples
 from plimsoll_trainer.random_keys import random_key
 from plimsoll_trainer.streams import Stream
 from plimsoll_trainer.workload import Batch, Workload
-
-
-class Samples(Protocol):
-    """A data set; those of torch and of `datasets` are some, with pairs of tensors."""
-
-    def __len__(self) -> int:
-        """Number of samples."""
-        ...
-
-    def __getitem__(self, index: int, /) -> tuple[Tensor, Tensor]:
-        """Input and target of one sample."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

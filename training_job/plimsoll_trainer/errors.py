@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -193,6 +193,15 @@ def located(error: BaseException) -> str:
     theirs = [f for f in outside if is_theirs(f.filename)]
     place = (theirs or outside)[-1:]
     return "".join([text, *(f" at {frame.filename}:{frame.lineno}" for frame in place)])
+
+
+def one_of(given: str, known: Sequence[str]) -> str:
+    """Names that there are in place of one that is not known, the nearest first."""
+    import difflib  # noqa: PLC0415 - for errors alone
+
+    nearest = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{guess}there are {', '.join(known)}"
 
 
 def is_ours(file: str) -> bool:

@@ -23,7 +23,7 @@ MakeSamples = Callable[[int, int, int], Pair]
 
 
 class Samples(Protocol):
-    """A data set with a length, of input and target each."""
+    """A data set of a length, for training too; those of torch are some, of pairs."""
 
     def __len__(self) -> int:
         """Number of samples."""

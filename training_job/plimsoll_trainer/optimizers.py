@@ -19,10 +19,9 @@ one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -32,7 +31,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from plimsoll_planner.records.model_profile import OptimizerMode
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, one_of
 from plimsoll_trainer.torch_internals.operators import FakeTensor
 from plimsoll_trainer.workload import AdamW, MakeOptimizer, decayed_groups
 
@@ -189,8 +188,8 @@ def optimizer_named(name: str, **arguments: Any) -> MakeOptimizer:
     """
     kind = BY_NAME.get(name)
     if kind is None:
-        raise WorkloadError(f"optimizer {name!r}: {one_of(name, BY_NAME)}")
-    known = [field.name for field in fields(kind)]
+        raise WorkloadError(f"optimizer {name!r}: {one_of(name, sorted(BY_NAME))}")
+    known = sorted(field.name for field in fields(kind))
     for argument in arguments:
         if argument not in known:
             raise WorkloadError(
@@ -199,14 +198,6 @@ def optimizer_named(name: str, **arguments: Any) -> MakeOptimizer:
     made: MakeOptimizer = kind(**arguments)
     made([nn.Parameter(torch.zeros(1))])  # so that a missing library is named now
     return made
-
-
-def one_of(given: str, known: Iterable[str]) -> str:
-    """What there is in place of a name that is not known, the nearest first."""
-    names = sorted(known)
-    nearest = get_close_matches(given, names, n=1, cutoff=0.5)
-    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"{guess}there are {', '.join(names)}"
 
 
 def library(module: str, optimizer: str) -> Any:

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, one_of
 
 
 class Shape(StrEnum):
@@ -85,11 +84,7 @@ def schedule_named(
     """
     names = [shape.value for shape in Shape]
     if name not in names:
-        nearest = get_close_matches(name, names, n=1, cutoff=0.5)
-        guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise WorkloadError(
-            f"learning rate schedule {name!r}: {guess}there are {', '.join(names)}"
-        )
+        raise WorkloadError(f"learning rate schedule {name!r}: {one_of(name, names)}")
     return Schedule(
         shape=Shape(name), num_steps=num_steps, warmup_steps=warmup_steps, floor=floor
     )

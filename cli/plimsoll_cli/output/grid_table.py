@@ -41,7 +41,7 @@ SHORT = {
     Binding.HOST_MEMORY: "host memory",
     Binding.RATE: "too slow",
 }
-"""The same in as few letters as a cell has room for."""
+"""Reasons, short enough for a cell."""
 PER_MANY = 1000
 """Samples that a price is stated of."""
 BARELY = 1e-9
@@ -83,7 +83,7 @@ class KindOfDevice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wording:
-    """What the words of a cell depend on besides the cell."""
+    """Plan and scale that the words of each cell are chosen by."""
 
     certificate: Certificate
     scale: ByteScale
@@ -192,7 +192,7 @@ def kinds_of(
 
 
 def wording_of(answer: Solution | Infeasible, problem: Problem | None) -> Wording:
-    """What all cells have in common."""
+    """Wording for all cells of an answer."""
     certificate, own, floor = answer.certificate, None, 0.0
     memory = [offer.device_memory_bytes for offer in certificate.space.offers]
     if isinstance(answer, Solution):
@@ -236,7 +236,7 @@ def kind_table(kind: KindOfDevice) -> Table:
 
 
 def cell_text(words: CellWords) -> str:
-    """A cell in one line of plain letters."""
+    """Text of a cell in one line of ASCII."""
     rate = f"{words.rate}/s" if words.rate else ""
     parts = [words.verdict, words.peak.replace("needs ≥", ">="), rate]
     if words.cell.binding is not None:

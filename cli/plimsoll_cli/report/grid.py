@@ -141,7 +141,7 @@ def title_of(kind: KindOfDevice, words: CellWords) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """What cells are compared by, besides speed and peak."""
+    """Cost of a cell, in devices or money, that the front compares."""
 
     noun: str
     currency: str | None

@@ -48,7 +48,7 @@ class MapReader:
     maps: Sequence[Object]
     """Those that the plan owns."""
     unknown: list[str] = field(default_factory=list[str])
-    """What cannot be read, and why."""
+    """Lines on parts that cannot be read, each with its reason."""
 
     def of_kind(self, kind: str) -> list[Object]:
         """Those for one purpose, the latest first."""

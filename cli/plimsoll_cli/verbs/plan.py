@@ -165,7 +165,7 @@ def plan(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class More:
-    """What is searched besides the answer."""
+    """Searches that follow the answer, if they are asked for."""
 
     num_speeds: int | None
     """Of memory against speed; None: not asked for."""

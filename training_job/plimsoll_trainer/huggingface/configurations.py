@@ -47,7 +47,7 @@ def configuration_of(model: str) -> PreTrainedConfig:
         return parsed(read_json(path / CONFIG_FILE if path.is_dir() else path), model)
     if (name := bundled_name(model)) is not None:
         return parsed(bundled()[name]["configuration"], model)
-    if model.count("/") == 1 and not model.startswith((".", "/", "~")):
+    if is_hub_name(model):
         return parsed(read_json(downloaded(model)), model)
     close = difflib.get_close_matches(model, bundled(), n=3, cutoff=ALIKE)
     alike = f": did you mean {' or '.join(close)}?" if close else ""
@@ -55,6 +55,11 @@ def configuration_of(model: str) -> PreTrainedConfig:
         f"no model {model!r}{alike or '.'} Give the folder or file of a {CONFIG_FILE}, "
         "a name that `plimsoll support` lists, or org/name of the hub"
     )
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether a text looks like org/name of the hub, and like no path."""
+    return text.count("/") == 1 and not text.startswith((".", "/", "~"))
 
 
 @cache

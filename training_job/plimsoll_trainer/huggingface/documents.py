@@ -18,8 +18,8 @@ from textwrap import shorten
 from typing import Any
 
 from plimsoll_trainer.adapters.text_corpus import files_at
-from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.huggingface.configurations import LONGEST_REASON
+from plimsoll_trainer.errors import WorkloadError, causes, described
+from plimsoll_trainer.huggingface.configurations import LONGEST_REASON, is_hub_name
 
 BUILDERS = {
     ".txt": "text",
@@ -75,13 +75,9 @@ class DataSource:
     @property
     def is_on_hub(self) -> bool:
         """Whether it is a data set of the hub."""
-        return len(self.paths) == 1 and is_hub_name(self.paths[0])
-
-
-def is_hub_name(path: str) -> bool:
-    """Whether a text is no path here but looks like one of the hub."""
-    looks = path.count("/") == 1 and not path.startswith((".", "/", "~"))
-    return looks and not Path(path).exists() and not Path(path).suffix
+        path, *others = self.paths
+        is_here = Path(path).exists() or bool(Path(path).suffix)
+        return not others and is_hub_name(path) and not is_here
 
 
 def data_source(data: object) -> DataSource:
@@ -144,17 +140,10 @@ def rows_of(source: DataSource) -> Iterator[dict[str, Any]]:
     except (WorkloadError, GeneratorExit):
         raise
     except Exception as error:
+        *_, first = causes(error)  # the readers wrap what happened
         raise WorkloadError(
-            f"{source.name} cannot be read: "
-            f"{shorten(described(innermost(error)), LONGEST_REASON)}"
+            f"{source.name} cannot be read: {shorten(described(first), LONGEST_REASON)}"
         ) from error
-
-
-def innermost(error: BaseException) -> BaseException:
-    """What an error was raised from first; the readers wrap what happened."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def builders(source: DataSource) -> Iterator[tuple[str, list[Path]]]:

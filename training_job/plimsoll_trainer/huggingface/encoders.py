@@ -12,12 +12,7 @@ from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.encoder import encoder as encoder_of
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
-from plimsoll_trainer.huggingface.recipes import (
-    Named,
-    optimizer_of,
-    precision_of,
-    schedule_of,
-)
+from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.workload import Workload
 
 
@@ -60,10 +55,12 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
         sequence_length=sequence_length,
         task=task,
         classes=classes,
-        precision=precision_of(precision),
-        optimizer=optimizer_of(
-            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        **recipe_of(
+            precision=precision,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            schedule=schedule,
         ),
-        learning_rate_factor=schedule_of(schedule),
         seed=seed,
     )

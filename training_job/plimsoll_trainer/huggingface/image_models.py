@@ -14,12 +14,7 @@ from plimsoll_trainer.adapters.image_classifier import (
 )
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
-from plimsoll_trainer.huggingface.recipes import (
-    Named,
-    optimizer_of,
-    precision_of,
-    schedule_of,
-)
+from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.workload import Workload
 
 
@@ -66,10 +61,12 @@ def image_classifier(  # noqa: PLR0913 - the arguments of a manifest
         config,
         image_size=image_size,
         classes=classes,
-        precision=precision_of(precision),
-        optimizer=optimizer_of(
-            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        **recipe_of(
+            precision=precision,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            schedule=schedule,
         ),
-        learning_rate_factor=schedule_of(schedule),
         seed=seed,
     )

@@ -106,6 +106,13 @@ class ModelFolder:
             yield from self.reverted(tensors).items()
 
 
+def write_folder(
+    make: Callable[[], ModelFolder], read: ReadLayer, folder: Path
+) -> None:
+    """Write what is made now: ranks that only train need no names of files."""
+    make()(read, folder)
+
+
 def copy_files(source: Path | None, config: PreTrainedConfig, folder: Path) -> None:
     """Write configuration and tokenizer beside the weights."""
     for name in COPIED:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -19,7 +20,12 @@ from transformers.configuration_utils import PreTrainedConfig
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.tensor_names import members, tensor_names
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.huggingface.model_folder import fresh_folder, same_folder
+from plimsoll_trainer.huggingface.model_folder import (
+    Names,
+    fresh_folder,
+    same_folder,
+    write_folder,
+)
 from plimsoll_trainer.huggingface.pretrained import Pretrained
 from plimsoll_trainer.workload import Export, Layer, Workload
 
@@ -108,12 +114,13 @@ def prepared(
         workload,
         layers=tuple(layers),
         not_split=workload.not_split if adapters is None else NOT_SHARED,
-        export=export_of(anatomy, config, weights, adapters, held),
+        export=export_of(anatomy, names, config, weights, adapters, held),
     )
 
 
 def export_of(
     anatomy: Anatomy,
+    names: Names,
     config: PreTrainedConfig,
     weights: Pretrained | None,
     adapters: LowRank | None,
@@ -125,11 +132,12 @@ def export_of(
         WorkloadError: adapters are wanted alone, and other weights train as well.
     """
     if adapters is None or adapters.merge or weights is None:
-        names = tensor_names(anatomy)
         merged = None if adapters is None else adapters.merged
         if weights is None:  # adapters without their weights are of no use
-            return fresh_folder(names, anatomy.model, config, merged)
-        return same_folder(names, weights.names, config, merged)
+            make = partial(fresh_folder, names, anatomy.model, config, merged)
+        else:
+            make = partial(same_folder, names, weights.names, config, merged)
+        return partial(write_folder, make)
     if {name for name, _ in anatomy.model.named_parameters()} - held:
         raise WorkloadError(
             "weights beside the adapters train, and exported adapters have none of "

@@ -20,7 +20,11 @@ from transformers import PreTrainedModel
 from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.tied_tensors import tensor_in
 from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.huggingface.configurations import LONGEST_REASON, bundled_name
+from plimsoll_trainer.huggingface.configurations import (
+    LONGEST_REASON,
+    bundled_name,
+    is_hub_name,
+)
 from plimsoll_trainer.huggingface.weight_files import WeightFiles, weight_files
 from plimsoll_trainer.huggingface.weight_names import WeightNames
 from plimsoll_trainer.torch_internals.operators import FakeTensor
@@ -96,7 +100,7 @@ def folder_of(model: str) -> Path:
             f"{model} is a file, and weights lie in a folder beside config.json: give "
             "that folder"
         )
-    if model.count("/") == 1 and not model.startswith((".", "/", "~")):
+    if is_hub_name(model):
         return fetched(model)
     known = bundled_name(model)
     advice = (

@@ -4,7 +4,8 @@
     schedule: constant                  or {name: cosine, num_steps: 1000, floor: 0.1}
     precision: bf16
 
-In: names and numbers from YAML. Out: fields of a `Workload`. Called by `workloads`.
+In: names and numbers from YAML. Out: fields of a `Workload`. Called by the
+entry points.
 """
 
 from __future__ import annotations
@@ -20,6 +21,28 @@ from plimsoll_trainer.workload import MakeOptimizer
 
 Named = str | Mapping[str, Any]
 """A name, or the name and further fields."""
+
+
+def recipe_of(
+    *,
+    precision: str,
+    optimizer: Named,
+    learning_rate: float,
+    weight_decay: float,
+    schedule: Named,
+) -> dict[str, Any]:
+    """Fields of a `Workload` that all entry points name alike.
+
+    Raises:
+        WorkloadError: a name or a field is unknown.
+    """
+    return {
+        "precision": precision_of(precision),
+        "optimizer": optimizer_of(
+            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        ),
+        "learning_rate_factor": schedule_of(schedule),
+    }
 
 
 def optimizer_of(

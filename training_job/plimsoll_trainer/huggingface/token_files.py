@@ -81,11 +81,12 @@ class TokenSource:
 
     def digest(self) -> str:
         """Name of the files: of the same data and tokenizer they are the same."""
-        states = [file.stat() for file in self.data.files]
+        files = self.data.files
+        states = [file.stat() for file in files]
         known = {
             "layout": LAYOUT,
             "data": asdict(self.data),
-            "files": [str(file.resolve()) for file in self.data.files],
+            "files": [str(file.resolve()) for file in files],
             "states": [(one.st_size, one.st_mtime_ns) for one in states],
             "tokenizer": digest_of_tokenizer(self.tokenizer),
             "vocabulary": self.vocabulary,

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
+from plimsoll_trainer.adapters.losses import IGNORED
 from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.huggingface.configurations import LONGEST_REASON
 from plimsoll_trainer.huggingface.documents import (
@@ -33,8 +34,6 @@ from plimsoll_trainer.huggingface.documents import (
 
 AT_ONCE = 1000
 """Documents that the tokenizer is given together."""
-IGNORED = -100
-"""A label that does not count."""
 FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

@@ -35,15 +35,10 @@ from plimsoll_trainer.huggingface.configurations import configuration_of, with_b
 from plimsoll_trainer.huggingface.evaluated import evaluation_of
 from plimsoll_trainer.huggingface.prepared_layers import prepared
 from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
-from plimsoll_trainer.huggingface.recipes import (
-    Named,
-    optimizer_of,
-    precision_of,
-    schedule_of,
-)
+from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.huggingface.samples import samples_of
 from plimsoll_trainer.metric_loggers import metric_loggers
-from plimsoll_trainer.workload import DTYPES, Workload
+from plimsoll_trainer.workload import Workload
 
 
 def pretrain(  # noqa: PLR0913 - the arguments of a manifest
@@ -79,22 +74,23 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     Raises:
         WorkloadError: there is no such model, or it is not one that can be cut.
     """
-    asked = precision_of(precision)
     config = configuration_of(model)
     config = config if blocks is None else with_blocks(config, blocks)
     check_vocabulary(config)
     anatomies = anatomies_of(config, sequence_length)
-    anatomy = anatomies[DTYPES[asked.of_parameters]]
     workload = workload_of(
         anatomies,
         batch=TextCorpus(sequence_length=sequence_length, seed=seed).batch,
-        precision=asked,
-        optimizer=optimizer_of(
-            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        **recipe_of(
+            precision=precision,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            schedule=schedule,
         ),
-        learning_rate_factor=schedule_of(schedule),
         seed=seed,
     )
+    anatomy = anatomies[workload.dtype]
     return prepared(
         workload,
         anatomy,
@@ -171,11 +167,13 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         callbacks=(*metric_loggers(metrics), *callbacks),
         loading_workers=loading_workers,
         stops_at_nan=stops_at_nan,
-        optimizer=optimizer_of(
-            optimizer, learning_rate=learning_rate, weight_decay=weight_decay
+        **recipe_of(
+            precision=precision,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            schedule=schedule,
         ),
-        learning_rate_factor=schedule_of(schedule),
-        precision=precision_of(precision),
         seed=seed,
     )
     return source.prepared(workload, lora, frozen)
