@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -134,6 +135,38 @@ def test_arguments_are_part_of_what_is_planned_for(workload: Path) -> None:
     message = r'profiled with arguments .*"width": 512.*, but here .*"width": 256'
     with pytest.raises(ForeignFingerprintError, match=message):
         require_same(other, one, "their_model:f")
+
+
+def test_a_model_that_was_changed_in_its_place_is_another_one(
+    workload: Path, tmp_path: Path
+) -> None:
+    """Arguments name it by a path, which is still the same; data and weights may."""
+    folder = tmp_path / "qwen"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen3"}')
+    (folder / "notes.json").write_text('{"text": "one"}')
+    (tmp_path / "own.json").write_text('{"model_type": "qwen3"}')
+    given = json.dumps(
+        {
+            "model": str(folder),
+            "others": [{"of": str(tmp_path / "own.json")}, str(folder / "notes.json")],
+            "texts": ["x" * 2000, "", "~nobody/qwen", "a\0b"],
+            "depth": 2,
+        }
+    )
+    before = fingerprint_of("their_model:f", given)
+    (folder / "notes.json").write_text('{"text": "two"}')
+    (folder / "model.safetensors").write_bytes(b"1")
+    assert fingerprint_of("their_model:f", given) == before
+    digests = {before.source_digest}
+    for file in (folder / "config.json", tmp_path / "own.json", folder / "own.py"):
+        file.write_text('{"model_type": "llama"}')
+        digests.add(fingerprint_of("their_model:f", given).source_digest)
+    assert len(digests) == 4
+    message = r"models that are named \(3\), these were written last: .*config\.json"
+    with pytest.raises(ForeignFingerprintError, match=message):
+        require_same(fingerprint_of("their_model:f", given), before, "their_model:f")
+    assert workload.exists()
 
 
 def test_other_source_is_told_by_its_folder_and_its_latest_files(

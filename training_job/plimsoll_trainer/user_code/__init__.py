@@ -2,6 +2,7 @@
 
 arguments       of an entry point, from the command line
 source_files    the files that an entry point imports
+model_files     configurations that its arguments name
 fingerprint     which code on which versions that is
 entrypoint      from `module:function` to a workload
 """

@@ -1,11 +1,11 @@
 """Fingerprint of the code and versions here, and whether a plan was made for it.
 
 In: the workload's entry point (`package.module:function`) and its arguments. Out: a
-`Fingerprint`. The
-profiler records it, every replay and training process computes it again and refuses a
-plan with another one before it allocates anything. The source digest covers the files
-that the entry point imports (`source_files`). Torch is asked for its version through
-its package metadata, not imported.
+`Fingerprint`. The profiler records it, every replay and training process computes it
+again and refuses a plan with another one before it allocates anything. The source
+digest covers the files that the entry point imports (`source_files`), and models that
+its arguments name (`model_files`). Torch is asked for its version through its package
+metadata, not imported.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from plimsoll_planner.pod_names import IMAGE_VARIABLE
 from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
 from plimsoll_trainer.errors import ForeignFingerprintError, TrainerError
 from plimsoll_trainer.user_code.arguments import parse_arguments
+from plimsoll_trainer.user_code.model_files import model_files
 from plimsoll_trainer.user_code.source_files import content_of, home_of, source_files
 
 LIBRARIES = ("bitsandbytes", "lion-pytorch", "numpy", "torchvision", "transformers")
@@ -37,8 +38,9 @@ def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
         MissingSourceError: the entry point's source cannot be found.
         WorkloadError: the arguments are no JSON object.
     """
+    given = parse_arguments(arguments)
     return Fingerprint(
-        source_digest=source_digest(source_files(entrypoint)),
+        source_digest=source_digest([*source_files(entrypoint), *model_files(given)]),
         python_version=platform.python_version(),
         torch_version=installed_version("torch") or "none",
         libraries=tuple(
@@ -47,7 +49,7 @@ def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
             if (version := installed_version(name))
         ),
         image=os.environ.get(IMAGE_VARIABLE, ""),
-        arguments=json.dumps(parse_arguments(arguments), sort_keys=True),
+        arguments=json.dumps(given, sort_keys=True),
     )
 
 
@@ -59,7 +61,8 @@ def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> No
     """
     if here.source_digest != planned.source_digest:
         raise ForeignFingerprintError(
-            f"the source is not what was planned for: {source_in_words(entrypoint)}; "
+            "the source is not what was planned for: "
+            f"{source_in_words(entrypoint, here.arguments)}; "
             "undo what has changed, or profile and plan again"
         )
     for field in type(here).__slots__:
@@ -74,14 +77,18 @@ def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> No
 NUM_NAMED = 3
 
 
-def source_in_words(entrypoint: str) -> str:
+def source_in_words(entrypoint: str, arguments: str) -> str:
     """Place of a workload's source, and the files that changed last, in words."""
-    files = source_files(entrypoint)
-    latest = sorted(files, key=lambda named: named[1].stat().st_mtime, reverse=True)
+    imported, named = source_files(entrypoint), model_files(parse_arguments(arguments))
+    latest = sorted(
+        [*imported, *named], key=lambda one: one[1].stat().st_mtime, reverse=True
+    )
+    models = f", and the files of models that are named ({len(named)})" * bool(named)
     return (
         f"of the Python files that {entrypoint.partition(':')[0]} in "
-        f"{home_of(entrypoint).root} imports ({len(files)}, its own included), these "
-        f"were written last: {', '.join(name for name, _ in latest[:NUM_NAMED])}"
+        f"{home_of(entrypoint).root} imports ({len(imported)}, its own included)"
+        f"{models}, these were written last: "
+        f"{', '.join(name for name, _ in latest[:NUM_NAMED])}"
     )
 
 
