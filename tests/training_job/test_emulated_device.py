@@ -113,6 +113,8 @@ found = []
 def beside():
     found.append(torch.empty(5))
 with host_memory():
+    with host_memory():  # by what is called
+        pass
     on_host = torch.empty(2000)
     thread = threading.Thread(target=beside)
     thread.start()

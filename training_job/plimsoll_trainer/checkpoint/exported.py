@@ -50,11 +50,10 @@ class SavedLayers:
             CheckpointError: it cannot be read.
         """
         name_of = self._names(layer)
-        with host_memory():
-            tensors = {
-                name: torch.empty(self.specs[name].shape, dtype=self.specs[name].dtype)
-                for name in set(name_of.values())
-            }
+        tensors = {
+            name: torch.empty(self.specs[name].shape, dtype=self.specs[name].dtype)
+            for name in set(name_of.values())
+        }
         read_boxes(
             self.found,
             [
@@ -139,7 +138,8 @@ def export_weights(
             raise CheckpointError(f"{target} is there already: name a new folder")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        workload.export(SavedLayers(found, workload, specs), partial)
+        with host_memory():
+            workload.export(SavedLayers(found, workload, specs), partial)
         if replaces and target.exists():
             shutil.rmtree(target)
         partial.rename(target)

@@ -117,11 +117,12 @@ def host_memory() -> Iterator[None]:
     In a process that is no emulated device only those who count fake tensors see it.
     """
     shim = ctypes.CDLL(None) if is_emulated_device() else None
+    before = is_on_host()
     set_on_host(shim, True)
     try:
         yield
     finally:
-        set_on_host(shim, False)
+        set_on_host(shim, before)
 
 
 def set_on_host(shim: ctypes.CDLL | None, on_host: bool) -> None:
