@@ -31,7 +31,7 @@ from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
 from plimsoll_profiler.profiling.request import ProfileRequest
-from plimsoll_profiler.reading.tasks import Family, family_of
+from plimsoll_profiler.reading.tasks import Family, family_of, files_of
 
 ENTRYPOINTS = {
     Family.TEXT_GENERATION: "plimsoll_trainer.huggingface:pretrain",
@@ -42,6 +42,7 @@ ENTRYPOINTS = {
 }
 LIBRARIES = ("torch", "transformers", "peft", "torchvision")
 OWN_PACKAGES = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
+TRUST_REMOTE_CODE = "--trust-remote-code"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -56,6 +57,7 @@ class Training:
     num_blocks: int | None = None
     precision: str | None = None
     lora_rank: int | None = None
+    trust_remote_code: bool | None = None
 
     @property
     def options(self) -> dict[str, object]:
@@ -68,6 +70,7 @@ class Training:
             "--blocks": self.num_blocks,
             "--precision": self.precision,
             "--lora": self.lora_rank,
+            TRUST_REMOTE_CODE: self.trust_remote_code,
         }
 
 
@@ -78,6 +81,16 @@ def task_option(command: Command) -> Command:
         "--task",
         type=click.Choice(names),
         help="Of a model without a profile, if not that of its configuration.",
+    )(command)
+
+
+def trust_option(command: Command) -> Command:
+    """Add the option that lets code of a model run."""
+    return click.option(
+        TRUST_REMOTE_CODE,
+        is_flag=True,
+        default=None,
+        help="Run code that comes with a model, if transformers has none for its kind.",
     )(command)
 
 
@@ -118,7 +131,7 @@ def model_options(command: Command) -> Command:
         type=COUNT,
         help="Tokens in a sample, for a model without a profile.",
     )(command)
-    return task_option(command)
+    return task_option(trust_option(command))
 
 
 def training_of(options: dict[str, Any]) -> Training:
@@ -131,6 +144,7 @@ def training_of(options: dict[str, Any]) -> Training:
         num_blocks=options.pop("blocks"),
         precision=options.pop("precision"),
         lora_rank=options.pop("lora"),
+        trust_remote_code=options.pop("trust_remote_code"),
     )
 
 
@@ -151,7 +165,7 @@ def profile_of(
                     "away, or name the model"
                 )
         return read(path, ModelProfile)
-    place = cache_folder() / f"{cache_key(model, training, path)}.json"
+    place = cache_folder() / f"{cache_key(model, training)}.json"
     with suppress(PlimsollError, OSError):
         return read(place, ModelProfile)
     request = request_of(model, training)
@@ -179,7 +193,8 @@ def request_of(model: str, training: Training) -> ProfileRequest:
     Raises:
         InvalidInputError: an option does not go with the model, or is missing.
     """
-    found = family_of(model)
+    trusts = training.trust_remote_code
+    found = family_of(model, trust_remote_code=bool(trusts))
     family = found if training.task is None else Family(training.task)
     if found is Family.TORCHVISION and training.task is not None:
         family = found if not family.takes_tokens else family
@@ -194,6 +209,7 @@ def request_of(model: str, training: Training) -> ProfileRequest:
         "blocks": training.num_blocks,
         "precision": training.precision,
         "lora": None if rank is None else {"rank": rank},
+        "trust_remote_code": trusts,
     }
     known = {name: value for name, value in given.items() if value is not None}
     return ProfileRequest(
@@ -215,6 +231,7 @@ MISPLACED: Mapping[str, tuple[Family, ...]] = {
     ),
     "--classes": (Family.TEXT_GENERATION, Family.FILL_MASK),
     "--blocks": (Family.TORCHVISION,),
+    TRUST_REMOTE_CODE: (Family.TORCHVISION,),
     "--lora": tuple(one for one in Family if one is not Family.TEXT_GENERATION),
 }
 """Families that an option does not go with."""
@@ -244,20 +261,19 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_path("plimsoll")) / "profiles"
 
 
-def cache_key(model: str, training: Training, path: Path) -> str:
+def cache_key(model: str, training: Training) -> str:
     """Digest of all that a profile follows from."""
     asked = json.dumps([model, training.options], sort_keys=True)
     digest = hashlib.sha256(asked.encode())
-    for line in (*configuration_stamp(path), *library_stamps(), *code_stamps()):
+    for line in (*model_stamps(model), *library_stamps(), *code_stamps()):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()
 
 
-def configuration_stamp(path: Path) -> Iterator[str]:
-    """Yield the content of a model's own configuration, if it is a file here."""
-    file = path / "config.json" if path.is_dir() else path
-    if file.is_file():
-        yield hashlib.sha256(file.read_bytes()).hexdigest()
+def model_stamps(model: str) -> Iterator[str]:
+    """Yield the content of a model's configuration and code, if they are files here."""
+    for file in files_of(model):
+        yield f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def library_stamps() -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import track
 
-from plimsoll_cli.options.model import task_option
+from plimsoll_cli.options.model import task_option, trust_option
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table, table_of
 
@@ -37,8 +37,15 @@ LONGEST_REASON = 90
     "with its default sizes; takes minutes.",
 )
 @task_option
+@trust_option
 @output_option
-def support(model: str | None, is_survey: bool, task: str | None, output: str) -> None:
+def support(
+    model: str | None,
+    is_survey: bool,
+    task: str | None,
+    trust_remote_code: bool | None,
+    output: str,
+) -> None:
     """List the models that are known by name, or show how MODEL is read.
 
     MODEL is the folder or file of a config.json, a name of the list, org/name of the
@@ -54,7 +61,9 @@ def support(model: str | None, is_survey: bool, task: str | None, output: str) -
     elif model is None:
         show_bundled(is_json=is_json)
     else:
-        show_reading(model, task, is_json=is_json)
+        show_reading(
+            model, task, trust_remote_code=bool(trust_remote_code), is_json=is_json
+        )
 
 
 def show_bundled(*, is_json: bool) -> None:
@@ -79,12 +88,14 @@ def show_bundled(*, is_json: bool) -> None:
     print_table(table, less_important=("SIZES FROM",))
 
 
-def show_reading(model: str, task: str | None, *, is_json: bool) -> None:
+def show_reading(
+    model: str, task: str | None, *, trust_remote_code: bool, is_json: bool
+) -> None:
     """Print how one model is read."""
     from plimsoll_profiler.reading.readings import read_model  # noqa: PLC0415
 
     with at_work(f"reading {model}"):
-        found = read_model(model, task)
+        found = read_model(model, task, trust_remote_code=trust_remote_code)
     if is_json:
         print_json(asdict(found))
         return

@@ -144,12 +144,15 @@ def known_models() -> dict[str, dict[str, Any]]:
     return bundled()
 
 
-def read_model(model: str, task: str | None = None) -> Reading:
+def read_model(
+    model: str, task: str | None = None, *, trust_remote_code: bool = False
+) -> Reading:
     """Read a model as a person names it; raises what `reading_of` does."""
-    family = family_of(model)
+    family = family_of(model, trust_remote_code=trust_remote_code)
     if family is not Family.TORCHVISION:
         asked = Family(task) if task is not None else None
-        return reading_of(configuration_of(model), asked)
+        config = configuration_of(model, trust_remote_code=trust_remote_code)
+        return reading_of(config, asked)
     if task not in (None, Family.IMAGE_CLASSIFICATION):
         raise WorkloadError(f"{model} tells images apart: leave the task {task} away")
     return reading_of_classifier(model)

@@ -13,6 +13,9 @@ import json
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from pathlib import Path
+
+from plimsoll_trainer.user_code.model_files import model_files
 
 TORCHVISION = "torchvision:"
 """How names of its models begin."""
@@ -33,10 +36,14 @@ class Family(StrEnum):
         return self not in (Family.IMAGE_CLASSIFICATION, Family.TORCHVISION)
 
 
-def family_of(model: str) -> Family:
+def family_of(model: str, *, trust_remote_code: bool = False) -> Family:
     """Family of a model; that of causal ones, if its configuration cannot be found.
 
     Whoever builds the model says then why not.
+
+    Args:
+        model: as a person has typed it.
+        trust_remote_code: whether code that comes with it may be run.
     """
     if model.startswith(TORCHVISION):
         return Family.TORCHVISION
@@ -51,9 +58,15 @@ def family_of(model: str) -> Family:
     except ModuleNotFoundError:
         return Family.TEXT_GENERATION
     try:
-        return Family(task_of(configuration_of(model)))
+        config = configuration_of(model, trust_remote_code=trust_remote_code)
+        return Family(task_of(config))
     except WorkloadError:
         return Family.TEXT_GENERATION
+
+
+def files_of(model: str) -> list[Path]:
+    """Configuration and code of a model, if they are files here."""
+    return [file for _, file in model_files({"model": model})]
 
 
 @cache

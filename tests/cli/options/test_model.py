@@ -48,7 +48,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setattr(model, "cache_folder", lambda: folder)
     monkeypatch.setattr(
-        model, "family_of", lambda name: FAMILIES.get(name, Family.TEXT_GENERATION)
+        model,
+        "family_of",
+        lambda name, **_: FAMILIES.get(name, Family.TEXT_GENERATION),
     )
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_profiler.reading import survey
 from plimsoll_profiler.reading.tasks import Family
 from plimsoll_trainer.huggingface.configurations import bundled
+from tests.support.own_models import KIND, keep_code_in, write_own_model
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,20 @@ def test_what_is_no_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert "did you mean Qwen3-" in capsys.readouterr().err
     assert main(["support", "Qwen3-8B", "--all"]) == ExitCode.USAGE
     assert main(["support", "--task", "fill-mask"]) == ExitCode.USAGE
+
+
+def test_a_model_with_its_own_code_is_read_if_that_may_run(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Otherwise the message says how to ask."""
+    keep_code_in(tmp_path / "modules", monkeypatch)
+    model = str(write_own_model(tmp_path / "own"))
+    assert main(["support", model]) != ExitCode.DONE
+    assert "or --trust-remote-code" in capsys.readouterr().err
+    assert main(["support", model, "--trust-remote-code"]) == ExitCode.DONE
+    assert f"{KIND}, 37,024 parameters" in capsys.readouterr().out
 
 
 def test_a_survey_ends_with_counts(

@@ -44,8 +44,8 @@ def test_a_folder_wins_over_a_name(
         ("{}", "names no model_type"),
         ('{"model_type": "lama"}', "has no model_type 'lama' (it knows 'llama')"),
         (
-            '{"model_type": "zzz", "auto_map": {"AutoModel": "own.py"}}',
-            "code that comes with a model is not run: install a newer one",
+            '{"model_type": "zzz", "auto_map": {"AutoConfig": "own.Own"}}',
+            "asked for: give trust_remote_code: true among the arguments",
         ),
         (
             '{"model_type": "llama", "num_hidden_layers": "three"}',

@@ -1,6 +1,7 @@
 """Models of `transformers` without code of one's own: configurations, entry points.
 
 configurations    of a folder, a bundled name or the hub
+remote_code       code that comes with a model, run if that is asked for
 weight_files      safetensors: names, forms and values of tensors
 weight_names      what `transformers` calls them in the model
 pretrained        weights that layers are filled with

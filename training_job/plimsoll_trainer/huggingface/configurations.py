@@ -5,7 +5,7 @@
     org/model                      of the hub, where `huggingface_hub` can reach it
 
 In: what a person has typed. Out: a configuration of `transformers`. Called by the entry
-points of this room. Code that comes with a model is never run.
+points of this room. Code that comes with a model is run only where that is asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.huggingface.remote_code import register_code
 
 CONFIG_FILE = "config.json"
 BLOCKS = "num_hidden_layers"
@@ -36,19 +37,30 @@ ALIKE = 0.6
 """Ratio of difflib, from which on a name is taken for another one misspelled."""
 
 
-def configuration_of(model: str) -> PreTrainedConfig:
+def configuration_of(
+    model: str, *, trust_remote_code: bool = False
+) -> PreTrainedConfig:
     """Find the configuration that a text means.
+
+    Args:
+        model: folder or file of it, a bundled name, or one of the hub.
+        trust_remote_code: whether code that comes with it may be run.
 
     Raises:
         WorkloadError: there is none, or `transformers` does not know its kind.
     """
     path = Path(model).expanduser()
     if path.exists():
-        return parsed(read_json(path / CONFIG_FILE if path.is_dir() else path), model)
+        file = path / CONFIG_FILE if path.is_dir() else path
+        fields = read_json(file)
+        register_code(fields, str(file.parent), is_asked_for=trust_remote_code)
+        return parsed(fields, model)
     if (name := bundled_name(model)) is not None:
         return parsed(bundled()[name]["configuration"], model)
     if is_hub_name(model):
-        return parsed(read_json(downloaded(model)), model)
+        fields = read_json(downloaded(model))
+        register_code(fields, model, is_asked_for=trust_remote_code)
+        return parsed(fields, model)
     close = difflib.get_close_matches(model, bundled(), n=3, cutoff=ALIKE)
     alike = f": did you mean {' or '.join(close)}?" if close else ""
     raise WorkloadError(
@@ -118,12 +130,11 @@ def parsed(fields: Mapping[str, Any], model: str) -> PreTrainedConfig:
             "that transformers has saved"
         )
     if kind not in CONFIG_MAPPING:
-        comes = ", and code that comes with a model is not run" * ("auto_map" in fields)
         close = difflib.get_close_matches(kind, CONFIG_MAPPING, n=1, cutoff=ALIKE)
         alike = f" (it knows {close[0]!r})" if close else ""
         raise WorkloadError(
             f"{model}: the installed transformers has no model_type {kind!r}{alike}"
-            f"{comes}: install a newer one, or write a workload"
+            ": install a newer one, or write a workload"
         )
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(fields))

@@ -29,6 +29,7 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
     weight_decay: float = 0.01,
     schedule: Named = "constant",
     seed: int = 0,
+    trust_remote_code: bool = False,
 ) -> Workload:
     """Train an encoder from fresh weights, on text without padding.
 
@@ -45,11 +46,12 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
         schedule: of the learning rate: its name, or that and more fields
             (`plimsoll_trainer.schedules`).
         seed: of weights, data and dropout.
+        trust_remote_code: whether code that comes with the model may be run.
 
     Raises:
         WorkloadError: there is no such model, or it is not one that can be cut.
     """
-    config = configuration_of(model)
+    config = configuration_of(model, trust_remote_code=trust_remote_code)
     return encoder_of(
         config if blocks is None else with_blocks(config, blocks),
         sequence_length=sequence_length,

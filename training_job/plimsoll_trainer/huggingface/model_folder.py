@@ -22,6 +22,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import CONFIG_FILE
+from plimsoll_trainer.huggingface.remote_code import code_of
 from plimsoll_trainer.huggingface.tokenizing import FILES as TOKENIZER_FILES
 from plimsoll_trainer.huggingface.weight_files import (
     INDEX,
@@ -114,10 +115,12 @@ def write_folder(
 
 
 def copy_files(source: Path | None, config: PreTrainedConfig, folder: Path) -> None:
-    """Write configuration and tokenizer beside the weights."""
-    for name in COPIED:
-        if source is not None and (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    """Write configuration, its code and the tokenizer beside the weights."""
+    files = list(code_of(config))
+    if source is not None:
+        files += [source / name for name in COPIED]
+    for file in filter(Path.is_file, files):
+        shutil.copyfile(file, folder / file.name)
     if not (folder / CONFIG_FILE).exists():
         config.save_pretrained(folder)
 

@@ -79,6 +79,7 @@ def samples_of(
     vocabulary: int,
     sequence_length: int,
     is_packed: bool,
+    trust_remote_code: bool = False,
 ) -> TokenSamples:
     """Samples of data as an entry point's arguments name it.
 
@@ -88,12 +89,16 @@ def samples_of(
         vocabulary: tokens that the model knows.
         sequence_length: tokens in a sample.
         is_packed: whether documents follow each other in a sample.
+        trust_remote_code: whether code that comes with the tokenizer may be run.
 
     Raises:
         WorkloadError: the data is named in no way that is known.
     """
     source = TokenSource(
-        data=data_source(data), tokenizer=tokenizer, vocabulary=vocabulary
+        data=data_source(data),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        trust_remote_code=trust_remote_code,
     )
     return TokenSamples(
         source=source, sequence_length=sequence_length, is_packed=is_packed

@@ -18,6 +18,7 @@ from transformers.models.auto import modeling_auto
 
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.remote_code import AUTO_MAP
 
 CLASSES: Mapping[TaskName, Mapping[Any, object]] = {
     TaskName.TEXT_GENERATION: modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -30,6 +31,13 @@ CLASSES: Mapping[TaskName, Mapping[Any, object]] = {
     ),
 }
 """Of each task, names of classes by kind; the first task that a kind has is its own."""
+AUTO_CLASSES: Mapping[TaskName, str] = {
+    TaskName.TEXT_GENERATION: "AutoModelForCausalLM",
+    TaskName.FILL_MASK: "AutoModelForMaskedLM",
+    TaskName.IMAGE_CLASSIFICATION: "AutoModelForImageClassification",
+    TaskName.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
+}
+"""Of each task, by which a model with its own code names its class."""
 
 
 def task_of(config: PreTrainedConfig) -> TaskName:
@@ -48,6 +56,10 @@ def task_of(config: PreTrainedConfig) -> TaskName:
         return TaskName.FILL_MASK
     for task, classes in CLASSES.items():
         if kind in classes:
+            return task
+    own_classes = getattr(config, AUTO_MAP, None) or {}
+    for task, name in AUTO_CLASSES.items():
+        if name in own_classes:
             return task
     raise WorkloadError(
         f"a {kind!r} model has none of the tasks {', '.join(CLASSES)}: write the "

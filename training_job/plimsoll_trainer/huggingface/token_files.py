@@ -60,6 +60,8 @@ class TokenSource:
     """Folder of it."""
     vocabulary: int
     """Tokens that the model knows."""
+    trust_remote_code: bool = False
+    """Code that comes with the tokenizer may be run."""
 
     def open(self) -> TokenFiles:
         """Map the tokens into memory; they are made if nobody has yet.
@@ -95,7 +97,9 @@ class TokenSource:
 
     def _make(self, folder: Path) -> None:
         """Write the tokens, all or nothing."""
-        tokenizer = Tokenizer(self.tokenizer, self.vocabulary)
+        tokenizer = Tokenizer(
+            self.tokenizer, self.vocabulary, trust_remote_code=self.trust_remote_code
+        )
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)

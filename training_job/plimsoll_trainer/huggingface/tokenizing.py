@@ -59,12 +59,15 @@ class Tokens:
 class Tokenizer:
     """Tokenizer of a model."""
 
-    def __init__(self, folder: Path, vocabulary: int) -> None:
+    def __init__(
+        self, folder: Path, vocabulary: int, *, trust_remote_code: bool = False
+    ) -> None:
         """Load it.
 
         Args:
             folder: of the model.
             vocabulary: tokens that the model knows.
+            trust_remote_code: whether code that comes with it may be run.
 
         Raises:
             WorkloadError: there is none, or it is of a larger vocabulary.
@@ -76,7 +79,7 @@ class Tokenizer:
                 "tokenizer_config.json there, or name its folder as tokenizer"
             )
         try:
-            self._tokenizer = load(str(folder))
+            self._tokenizer = load(str(folder), trust_remote_code=trust_remote_code)
         except Exception as error:
             reason = shorten(described(error), LONGEST_REASON)
             raise WorkloadError(

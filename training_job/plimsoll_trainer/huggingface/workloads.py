@@ -54,6 +54,7 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     weight_decay: float = 0.1,
     schedule: Named = "constant",
     seed: int = 0,
+    trust_remote_code: bool = False,
 ) -> Workload:
     """Train a causal language model from fresh weights.
 
@@ -70,11 +71,12 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
         schedule: of the learning rate: its name, or that and more fields
             (`plimsoll_trainer.schedules`).
         seed: of weights, data and dropout.
+        trust_remote_code: whether code that comes with the model may be run.
 
     Raises:
         WorkloadError: there is no such model, or it is not one that can be cut.
     """
-    config = configuration_of(model)
+    config = configuration_of(model, trust_remote_code=trust_remote_code)
     config = config if blocks is None else with_blocks(config, blocks)
     check_vocabulary(config)
     anatomies = anatomies_of(config, sequence_length)
@@ -121,6 +123,7 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     loading_workers: int = 0,
     stops_at_nan: bool = True,
     seed: int = 0,
+    trust_remote_code: bool = False,
 ) -> Workload:
     """Train a causal language model from its pretrained weights, on own data.
 
@@ -147,18 +150,22 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         loading_workers: processes that make samples ahead; 0: none.
         stops_at_nan: whether a loss that is not finite ends the job.
         seed: of adapters, of the order of the data, and of dropout.
+        trust_remote_code: whether code that comes with model or tokenizer may be run.
 
     Raises:
         WorkloadError: there is no such model, weights, tokenizer or data, they do not
             belong together, or the model is not one that can be cut.
     """
-    source = pretrained_model(model, sequence_length)
+    source = pretrained_model(
+        model, sequence_length, trust_remote_code=trust_remote_code
+    )
     samples = partial(
         samples_of,
         tokenizer=Path(tokenizer) if tokenizer else source.folder,
         vocabulary=vocabulary_of(source.config),
         sequence_length=sequence_length,
         is_packed=packing,
+        trust_remote_code=trust_remote_code,
     )
     workload = workload_of(
         source.anatomies,
@@ -209,14 +216,16 @@ class PretrainedModel:
         )
 
 
-def pretrained_model(model: str, sequence_length: int) -> PretrainedModel:
+def pretrained_model(
+    model: str, sequence_length: int, *, trust_remote_code: bool = False
+) -> PretrainedModel:
     """Take apart a model that has weights.
 
     Raises:
         WorkloadError: there is none, or it cannot be cut.
     """
     folder = folder_of(model)
-    config = configuration_of(str(folder))
+    config = configuration_of(str(folder), trust_remote_code=trust_remote_code)
     return PretrainedModel(folder, config, anatomies_of(config, sequence_length))
 
 
