@@ -141,8 +141,7 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         optimizer: its name, or that and more fields (`plimsoll_trainer.optimizers`).
         learning_rate: of the optimizer.
         weight_decay: of matrices.
-        schedule: of the learning rate: its name, or that and more fields
-            (`plimsoll_trainer.schedules`).
+        schedule: of the learning rate, likewise (`plimsoll_trainer.schedules`).
         evaluation: data of its own, every_steps, num_samples, patience, min_delta; none
             by default.
         metrics: loggers by name: tensorboard, wandb, mlflow; or their options by name.
