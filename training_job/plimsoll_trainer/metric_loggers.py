@@ -215,6 +215,11 @@ def metric_loggers(
             is not installed.
     """
     names = [wanted] if isinstance(wanted, str) else wanted
+    if not isinstance(names, Sequence | Mapping):
+        raise WorkloadError(
+            f"metrics are to go to {wanted!r}, which is no name: give one of "
+            f"{', '.join(LOGGERS)}"
+        )
     options = names if isinstance(names, Mapping) else dict.fromkeys(names)
     made = []
     for name, given in options.items():

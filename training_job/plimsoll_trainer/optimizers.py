@@ -33,6 +33,7 @@ from torch.overrides import TorchFunctionMode
 from plimsoll_planner.records.model_profile import OptimizerMode
 from plimsoll_trainer.errors import WorkloadError, one_of
 from plimsoll_trainer.torch_internals.operators import FakeTensor
+from plimsoll_trainer.user_code.typed import checked
 from plimsoll_trainer.workload import AdamW, MakeOptimizer, decayed_groups
 
 Groups = list[dict[str, Any]]
@@ -184,7 +185,8 @@ def optimizer_named(name: str, **arguments: Any) -> MakeOptimizer:
 
     Raises:
         WorkloadError: there is no such optimizer or argument, which the text names the
-            nearest to, or the library that it needs is not installed.
+            nearest to, a value is of another type or out of its bounds, or the library
+            that it needs is not installed.
     """
     kind = BY_NAME.get(name)
     if kind is None:
@@ -195,8 +197,13 @@ def optimizer_named(name: str, **arguments: Any) -> MakeOptimizer:
             raise WorkloadError(
                 f"optimizer {name!r} takes no {argument!r}: {one_of(argument, known)}"
             )
-    made: MakeOptimizer = kind(**arguments)
-    made([nn.Parameter(torch.zeros(1))])  # so that a missing library is named now
+    try:
+        made: MakeOptimizer = kind(**checked(arguments, kind))
+        made([nn.Parameter(torch.zeros(1))])  # so that a missing library is named now
+    except (TypeError, ValueError) as error:  # a number that torch refuses
+        raise WorkloadError(
+            f"optimizer {name!r} with {arguments}: {error}: give another value"
+        ) from error
     return made
 
 

@@ -7,6 +7,7 @@ here too: a field that is given twice, another kind, a name that no object can h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -63,7 +64,10 @@ class Manifest:
 
 
 class Loader(yaml.SafeLoader):
-    """Reads YAML, and refuses a field that is given twice or whose name is no text."""
+    """Reads YAML, and refuses a field that is given twice or whose name is no text.
+
+    Numbers such as 2e-5 are numbers, as kubectl and YAML 1.2 have them.
+    """
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
@@ -79,6 +83,13 @@ class Loader(yaml.SafeLoader):
                 )
             seen.add(name.value)
         return super().construct_mapping(node, deep)
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def parse_manifest(text: str | bytes, source: str) -> Manifest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from plimsoll_operator.api.manifest import parse_manifest
@@ -29,6 +31,16 @@ def test_a_manifest_has_one_plan_and_its_tables() -> None:
     assert found.name == "tiny-gpt"
     assert found.spec.training.steps == 200
     assert found.tables == {"gpu-offers": "a,b"}
+
+
+@pytest.mark.parametrize("number", ["2e-5", "2.0e-5", "2E-5", "+2e-5", ".2e-4"])
+def test_numbers_are_those_of_kubectl(number: str) -> None:
+    """An exponent needs no point; what only resembles a number stays a text."""
+    workload = '{entrypoint: "examples.tiny_gpt:workload"}'
+    args = f"{{entrypoint: m:f, args: {{rate: {number}, revision: 2e5f}}}}"
+    found = parse_manifest(PLAN.replace(workload, args), "plan.yaml")
+    given = json.loads(found.spec.workload.args)
+    assert given == {"rate": 2e-5, "revision": "2e5f"}
 
 
 @pytest.mark.parametrize(

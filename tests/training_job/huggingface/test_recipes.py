@@ -79,10 +79,36 @@ def test_fresh_weights_take_the_same_recipes(model: Path) -> None:
         ({"optimizer": {"momentum": 1}}, "has no name: give one, or fields such as"),
         ({"optimizer": {"name": "sgd", "beta": 1}}, "'sgd' takes no 'beta'"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
-        ({"schedule": {"name": "linear", "steps": 1}}, "schedule has no field 'steps'"),
+        (
+            {"schedule": {"name": "linear", "steps": 1}},
+            "schedule.steps: no such field; did you mean num_steps",
+        ),
         ({"schedule": "linear"}, "num_steps 0 of a linear schedule is not above"),
         ({"evaluation": {}}, "evaluation has no data: give some"),
-        ({"evaluation": {"data": "a", "every": 1}}, "evaluation has no field 'every'"),
+        (
+            {"evaluation": {"data": "a", "every": 1}},
+            "evaluation.every: no such field; did you mean",
+        ),
+        ({"optimizer": None}, "optimizer None has no name"),
+        ({"optimizer": {"name": "sgd", "momentum": "x"}}, "momentum: got 'x', allowed"),
+        (
+            {"optimizer": {"name": "adamw", "betas": 0.9}},
+            "optimizer 'adamw' with .*bet",
+        ),
+        (
+            {"optimizer": {"name": "sgd", "nesterov": True}},
+            "Nesterov momentum requires",
+        ),
+        (
+            {"optimizer": {"name": "sgd", "mode": "foo"}},
+            "mode: got 'foo', allowed is one",
+        ),
+        ({"learning_rate": "2e-5"}, "learning_rate: got '2e-5', allowed is a finite"),
+        (
+            {"evaluation": "held.jsonl"},
+            "evaluation: got 'held.jsonl', allowed is a map",
+        ),
+        ({"frozen": "model.*"}, "frozen: got 'model.*', allowed is a list"),
         ({"precision": "int4"}, "precision 'int4': one of fp32, bf16"),
     ],
 )

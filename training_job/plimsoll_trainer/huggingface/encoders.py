@@ -8,27 +8,30 @@ In: arguments from YAML. Out: a `Workload`. Called by whoever loads an entry poi
 
 from __future__ import annotations
 
+from plimsoll_planner.records.bounds import Count, Name
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.encoder import encoder as encoder_of
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
+from plimsoll_trainer.user_code.typed import LearningRate, Seed, WeightDecay, typed
 from plimsoll_trainer.workload import Workload
 
 
+@typed
 def encoder(  # noqa: PLR0913 - the arguments of a manifest
-    model: str,
+    model: Name,
     *,
-    sequence_length: int,
+    sequence_length: Count,
     task: str = TaskName.FILL_MASK.value,
-    classes: int | None = None,
-    blocks: int | None = None,
+    classes: Count | None = None,
+    blocks: Count | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: float = 1e-4,
-    weight_decay: float = 0.01,
+    learning_rate: LearningRate = 1e-4,
+    weight_decay: WeightDecay = 0.01,
     schedule: Named = "constant",
-    seed: int = 0,
+    seed: Seed = 0,
     trust_remote_code: bool = False,
 ) -> Workload:
     """Train an encoder from fresh weights, on text without padding.

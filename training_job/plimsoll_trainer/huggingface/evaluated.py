@@ -8,12 +8,26 @@ In: fields from YAML. Out: an `Evaluation`. Called by `workloads`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from plimsoll_planner.records.bounds import Count, Index, Range
+from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.evaluation import EarlyStop, Evaluation, Samples
+from plimsoll_trainer.user_code.typed import fields_of
 
-FIELDS = ("data", "every_steps", "num_samples", "patience", "min_delta")
+LossDelta = Annotated[float, Range(minimum=0, maximum=1e6)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationFields(Record):
+    """Fields beside the data; see `Evaluation` and `EarlyStop`."""
+
+    every_steps: Index = 0
+    num_samples: Count | None = None
+    patience: Count | None = None
+    min_delta: LossDelta | None = None
 
 
 def evaluation_of(
@@ -26,23 +40,21 @@ def evaluation_of(
     """
     if given is None:
         return None
-    for name in given:
-        if name not in FIELDS:
-            raise WorkloadError(
-                f"evaluation has no field {name!r}: it takes {', '.join(FIELDS)}"
-            )
-    if "data" not in given:
+    rest = dict(given) if isinstance(given, Mapping) else given
+    data = rest.pop("data", None) if isinstance(rest, dict) else None
+    fields = fields_of(EvaluationFields, rest, "evaluation")
+    if data is None:
         raise WorkloadError(
             "evaluation has no data: give some that training does not see"
         )
     early_stop = None
-    if "patience" in given or "min_delta" in given:
+    if fields.patience is not None or fields.min_delta is not None:
         early_stop = EarlyStop(
-            patience=given.get("patience", 1), min_delta=given.get("min_delta", 0.0)
+            patience=fields.patience or 1, min_delta=fields.min_delta or 0.0
         )
     return Evaluation(
-        data=samples(given["data"]),
-        num_samples=given.get("num_samples"),
-        every_steps=given.get("every_steps", 0),
+        data=samples(data),
+        num_samples=fields.num_samples,
+        every_steps=fields.every_steps,
         early_stop=early_stop,
     )

@@ -8,6 +8,7 @@ In: arguments from YAML. Out: a `Workload`. Called by whoever loads an entry poi
 
 from __future__ import annotations
 
+from plimsoll_planner.records.bounds import Count, Name
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.image_classifier import (
     image_classifier as image_classifier_of,
@@ -15,21 +16,23 @@ from plimsoll_trainer.adapters.image_classifier import (
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
+from plimsoll_trainer.user_code.typed import LearningRate, Seed, WeightDecay, typed
 from plimsoll_trainer.workload import Workload
 
 
+@typed
 def image_classifier(  # noqa: PLR0913 - the arguments of a manifest
-    model: str,
+    model: Name,
     *,
-    image_size: int | None = None,
-    classes: int | None = None,
-    blocks: int | None = None,
+    image_size: Count | None = None,
+    classes: Count | None = None,
+    blocks: Count | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: float = 1e-3,
-    weight_decay: float = 0.05,
+    learning_rate: LearningRate = 1e-3,
+    weight_decay: WeightDecay = 0.05,
     schedule: Named = "constant",
-    seed: int = 0,
+    seed: Seed = 0,
     trust_remote_code: bool = False,
 ) -> Workload:
     """Train an image classifier from fresh weights, on images that are made.

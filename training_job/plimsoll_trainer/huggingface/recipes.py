@@ -11,16 +11,29 @@ entry points.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from plimsoll_planner.records.bounds import Fraction, Index
 from plimsoll_planner.records.precision import Precision
+from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.optimizers import optimizer_named
 from plimsoll_trainer.schedules import Schedule, schedule_named
+from plimsoll_trainer.user_code.typed import fields_of
 from plimsoll_trainer.workload import MakeOptimizer
 
 Named = str | Mapping[str, Any]
 """A name, or the name and further fields."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleFields(Record):
+    """Fields of a schedule beside its name; see `schedules`."""
+
+    num_steps: Index = 0
+    warmup_steps: Index = 0
+    floor: Fraction = 0.0
 
 
 def recipe_of(
@@ -65,13 +78,13 @@ def schedule_of(given: Named) -> Schedule:
         WorkloadError: there is none of that name, or a field is unknown.
     """
     name, fields = name_and_fields("schedule", given)
-    for field in fields:
-        if field not in {"num_steps", "warmup_steps", "floor"}:
-            raise WorkloadError(
-                f"schedule has no field {field!r}: it takes name, num_steps, "
-                "warmup_steps and floor"
-            )
-    return schedule_named(name, **fields)
+    found = fields_of(ScheduleFields, fields, "schedule")
+    return schedule_named(
+        name,
+        num_steps=found.num_steps,
+        warmup_steps=found.warmup_steps,
+        floor=found.floor,
+    )
 
 
 def name_and_fields(what: str, given: Named) -> tuple[str, dict[str, Any]]:
@@ -80,7 +93,7 @@ def name_and_fields(what: str, given: Named) -> tuple[str, dict[str, Any]]:
     Raises:
         WorkloadError: there is no name.
     """
-    fields = {"name": given} if isinstance(given, str) else dict(given)
+    fields = dict(given) if isinstance(given, Mapping) else {"name": given}
     name = fields.pop("name", None)
     if not isinstance(name, str):
         raise WorkloadError(

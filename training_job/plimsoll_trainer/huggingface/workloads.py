@@ -21,6 +21,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
+from plimsoll_planner.records.bounds import Count, Index, Name
 from plimsoll_planner.records.precision import Precision
 from plimsoll_trainer.adapters.causal_lm import (
     anatomies_of,
@@ -38,22 +39,30 @@ from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.huggingface.samples import samples_of
 from plimsoll_trainer.metric_loggers import metric_loggers
+from plimsoll_trainer.user_code.typed import (
+    LearningRate,
+    Names,
+    Seed,
+    WeightDecay,
+    typed,
+)
 from plimsoll_trainer.workload import Workload
 
 
+@typed
 def pretrain(  # noqa: PLR0913 - the arguments of a manifest
-    model: str,
+    model: Name,
     *,
-    sequence_length: int,
-    blocks: int | None = None,
+    sequence_length: Count,
+    blocks: Count | None = None,
     lora: Mapping[str, Any] | None = None,
-    frozen: Sequence[str] | None = None,
+    frozen: Names | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: float = 1e-4,
-    weight_decay: float = 0.1,
+    learning_rate: LearningRate = 1e-4,
+    weight_decay: WeightDecay = 0.1,
     schedule: Named = "constant",
-    seed: int = 0,
+    seed: Seed = 0,
     trust_remote_code: bool = False,
 ) -> Workload:
     """Train a causal language model from fresh weights.
@@ -103,26 +112,27 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     )
 
 
+@typed
 def finetune(  # noqa: PLR0913 - the arguments of a manifest
-    model: str,
+    model: Name,
     *,
     data: str | Sequence[str] | Mapping[str, Any],
-    sequence_length: int,
-    tokenizer: str | None = None,
+    sequence_length: Count,
+    tokenizer: Name | None = None,
     packing: bool = True,
     lora: Mapping[str, Any] | None = None,
-    frozen: Sequence[str] | None = None,
+    frozen: Names | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: float = 2e-5,
-    weight_decay: float = 0.0,
+    learning_rate: LearningRate = 2e-5,
+    weight_decay: WeightDecay = 0.0,
     schedule: Named = "constant",
     evaluation: Mapping[str, Any] | None = None,
     metrics: str | Sequence[str] | Mapping[str, Any] = (),
-    callbacks: Sequence[str] = (),
-    loading_workers: int = 0,
+    callbacks: Names = (),
+    loading_workers: Index = 0,
     stops_at_nan: bool = True,
-    seed: int = 0,
+    seed: Seed = 0,
     trust_remote_code: bool = False,
 ) -> Workload:
     """Train a causal language model from its pretrained weights, on own data.

@@ -24,6 +24,7 @@ from plimsoll_trainer.errors import (
     TrainerError,
     WorkloadError,
     located,
+    one_of,
 )
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.random_keys import random_key, seed_process
@@ -60,7 +61,21 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
             f"returned {type(made).__name__}, but a plimsoll_trainer.workload.Workload "
             "is needed: build one, or use plimsoll_trainer.adapters",
         )
+    check_callbacks(entrypoint, made)
     return made
+
+
+def check_callbacks(entrypoint: str, made: Workload) -> None:
+    """Look for callbacks that are named, before a rank trains and calls them."""
+    for name in made.callbacks:
+        if not isinstance(name, str):
+            continue
+        try:
+            module, function = split(name)
+            find_function(name, load_module(name, module), function)
+        except WorkloadError as error:
+            text = str(error).removeprefix("entry point ")
+            refuse(entrypoint, f"callback {text}", error)
 
 
 def split(entrypoint: str) -> tuple[str, str]:
@@ -127,6 +142,10 @@ def check_arguments(
     try:
         signature.bind(**arguments)
     except TypeError as error:
+        names = list(signature.parameters)
+        for name in arguments:
+            if name not in names and "unexpected keyword" in str(error):
+                refuse(entrypoint, f"has no argument {name!r}: {one_of(name, names)}")
         refuse(
             entrypoint,
             f"does not take the arguments {dict(arguments)}: {error}; its parameters "
