@@ -21,6 +21,14 @@ OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
 
 OF_A_CLUSTER = ("get", "describe", "explain", "report")
 """Verbs that read a cluster as well."""
+ON_A_CLUSTER = {
+    "run": "`kubectl apply`",
+    "logs": "`kubectl logs`",
+    "cancel": "spec.suspend",
+    "delete": "`kubectl delete`",
+    "export-weights": "checkpoint.exportWeights, and `kubectl cp` out of the claim",
+}
+"""What verbs of one machine are there."""
 
 
 def run(words: Sequence[str], *, debug: bool, reads_cluster: bool = False) -> ExitCode:
@@ -48,13 +56,23 @@ def run(words: Sequence[str], *, debug: bool, reads_cluster: bool = False) -> Ex
     except PlimsollError as error:
         return report(error, str(error), exit_code_of(error), debug=debug)
     except click.UsageError as error:
-        return report(error, error.format_message(), ExitCode.USAGE, debug=debug)
+        return report(error, usage_text(error), ExitCode.USAGE, debug=debug)
     except click.Abort as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
     except OSError as error:
         return report(error, described(error), ExitCode.FAILED, debug=debug)
     # A verb that ends with `context.exit(code)` hands its code over here.
     return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
+
+
+def usage_text(error: click.UsageError) -> str:
+    """Line on a command line that is wrong."""
+    verb = (error.ctx and error.ctx.info_name) or ""
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    if option == "--cluster" and verb in ON_A_CLUSTER:
+        there = ON_A_CLUSTER[verb]
+        return f"{verb} is of one machine; on a cluster it is {there} (docs/cluster.md)"
+    return error.format_message()
 
 
 def described(error: OSError) -> str:

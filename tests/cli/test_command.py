@@ -13,6 +13,7 @@ import pytest
 from plimsoll_cli import verbs
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.command import plimsoll, summary
+from plimsoll_cli.dispatch import ON_A_CLUSTER
 from plimsoll_cli.errors import ExitCode
 
 NAMES = plimsoll.list_commands(click.Context(plimsoll))
@@ -34,6 +35,16 @@ def test_a_verb_has_the_name_and_the_help_of_its_module(name: str) -> None:
     assert command is not None
     assert command.name == name
     assert summary(name) == command.get_short_help_str(60)
+
+
+@pytest.mark.parametrize("name", ON_A_CLUSTER)
+def test_a_verb_of_one_machine_names_what_it_is_on_a_cluster(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own options have nothing like it."""
+    assert main([name, "tuned", "--cluster"]) == ExitCode.USAGE
+    text = f"{name} is of one machine; on a cluster it is {ON_A_CLUSTER[name]}"
+    assert text in capsys.readouterr().err
 
 
 def test_a_new_verb_is_one_file(

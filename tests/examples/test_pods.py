@@ -22,6 +22,7 @@ from tests.lab.cluster import Cluster
 ROOT = Path(__file__).parents[2]
 LEVEL = "pod-security.kubernetes.io/enforce=restricted"
 MANIFEST = yaml.safe_load((ROOT / "examples" / "tiny-gpt.yaml").read_text())
+FINETUNE = yaml.safe_load((ROOT / "examples" / "finetune.yaml").read_text())
 RELEASE = Release(runtime_image="registry.example/runtime:1", ingest_url="http://there")
 
 
@@ -81,3 +82,17 @@ def test_the_page_shows_what_the_example_has() -> None:
     section = page.partition("\n## The first plan\n")[2].partition("\n## ")[0]
     shown = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
     assert shown["spec"].items() <= MANIFEST["spec"].items()
+
+
+def test_the_page_shows_how_a_claim_stands_in_the_example_of_a_fine_tune() -> None:
+    """As volume of the template, and for checkpoints."""
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    section = page.partition("\n## A fine-tune\n")[2].partition("\n## ")[0]
+    shown = yaml.safe_load(section.split("```yaml\n")[2].partition("```")[0])["spec"]
+    has = FINETUNE["spec"]
+    assert shown["checkpoint"] == has["checkpoint"]
+    [short], [whole] = (
+        one["template"]["spec"].pop("containers") for one in (shown, has)
+    )
+    assert short.items() <= whole.items()
+    assert shown["template"]["spec"].items() <= has["template"]["spec"].items()

@@ -25,7 +25,7 @@ from plimsoll_operator.names import GPU_RESOURCE, PLAN_LABEL, TASK_LABEL
 from tests.lab import gpus
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import Gpus
-from tests.lab.installed import DEFINITION, NAME, Installed, a_volume, installed
+from tests.lab.installed import DEFINITION, NAME, Installed, installed
 from tests.support.postgresql import OpenTo, a_server
 from tests.support.prometheus import EXPRESSIONS, RULES, ask, filled_in, scraping
 
@@ -43,7 +43,6 @@ MOST_ERROR = 0.05
 UNPRICED = "Cost per hour: A"
 """Line that emulated devices have no value for."""
 ENDLESS_STEPS = 100_000
-CLAIM = "ckpt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,22 +181,6 @@ def test_no_rule_fires_and_none_asks_for_what_is_not_there(trained: Trained) -> 
             assert ask(trained.prometheus, name), name
 
 
-def test_what_is_saved_lies_on_the_claim(trained: Trained) -> None:
-    """A volume that both nodes mount; the last step is committed on it."""
-    cluster, namespace = trained.release.cluster, trained.namespace
-    volume = a_volume(cluster, namespace, CLAIM)
-    cluster.apply(volume, a_claim(), namespace=namespace)
-    cluster.apply(
-        a_plan("saving", checkpoint={"claimName": CLAIM}), namespace=namespace
-    )
-    trained.release.wait_for(
-        namespace, "saving", ConditionType.SUCCEEDED, timeout_s=LIMIT_S
-    )
-    saved = trained.plan("saving")
-    root = Path(volume["spec"]["hostPath"]["path"]) / saved["metadata"]["uid"]
-    assert (root / f"step-{saved['spec']['training']['steps']:08d}").is_dir()
-
-
 def test_a_plan_is_rehearsed_before_it_is_launched(trained: Trained) -> None:
     """Its fullest rank, in a pod with one device; it held what was predicted."""
     release, namespace = trained.release, trained.namespace
@@ -268,20 +251,6 @@ def test_what_trains_goes_on_without_the_operator(trained: Trained) -> None:
     # While there is somebody to tell how it ended, or it waits for that.
     gone = ("--for=delete", "--selector=plimsoll.dev/plan=endless", "--timeout=240s")
     release.cluster.kubectl("wait", "pod", *gone, "-n", namespace)
-
-
-def a_claim() -> dict[str, Any]:
-    """Claim that any number of nodes may mount."""
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "",
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
 
 
 def gang(cluster: Cluster, namespace: str) -> dict[str, str]:

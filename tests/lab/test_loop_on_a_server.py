@@ -440,6 +440,10 @@ def test_what_stands_in_the_way_is_waited_for(
             "spec.checkpoint.resumeFrom: got 'old/step-00000010'",
         ),
         (
+            {"checkpoint": {"exportWeights": True}},
+            "spec.checkpoint.exportWeights: got 'true', allowed is given with",
+        ),
+        (
             {"checkpoint": {"path": "/home/me"}},
             "spec.checkpoint.path: got '/home/me', allowed is a path below the claim",
         ),

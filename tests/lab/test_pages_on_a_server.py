@@ -75,7 +75,8 @@ def trained(
             at_home(api, namespace, folder) as home,
         ):
             home.kubelets.endings[PLAN, "train"] = [RankExit.DEVICE_OUT_OF_MEMORY]
-            await home.create(checkpoint={"claimName": "ckpt", "path": "runs"})
+            saves = {"claimName": "ckpt", "path": "runs", "exportWeights": True}
+            await home.create(checkpoint=saves)
             claim: Object = {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
@@ -165,6 +166,7 @@ def test_describe_is_the_same_page(trained: Trained, capsys: Read) -> None:
     place = next(n for n, line in enumerate(others) if line.startswith(NOT_KNOWN))
     assert others[place].startswith(NOT_KNOWN + LOGS)
     assert others[:place] == [line for line in expected[2:] if line]
+    assert "trained weights: claim ckpt, folder runs/UID/weights" in others
     assert "ATTEMPT" in there
     assert "rank 0" in there
 
@@ -212,7 +214,7 @@ def test_the_report_is_the_same_file(
         pages.append(re.sub(r"\s*<div><dt>Not known here</dt>.*?</div>", "", text))
     assert pages[0] == pages[1]
     assert "Memory against speed" in pages[0]
-    assert "claim ckpt, folder runs/UID" in pages[0]
+    assert "claim ckpt, folder runs/UID/weights" in pages[0]
 
 
 def test_a_name_that_no_plan_has_is_compared_with_all(

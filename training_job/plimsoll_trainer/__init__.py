@@ -6,6 +6,7 @@ are made from is imported where one is asked for.
 
     errors, out_of_memory       what can go wrong, and what stands for a full device
     torch_internals             every private name of torch that is used
+    typed                       arguments as functions declare them
     evaluation                  other data that the model is evaluated on
     workload                    what a user writes
     callbacks, metric_loggers   who hears of steps, and three that write figures

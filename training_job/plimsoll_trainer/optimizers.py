@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 from plimsoll_planner.records.model_profile import OptimizerMode
 from plimsoll_trainer.errors import WorkloadError, one_of
 from plimsoll_trainer.torch_internals.operators import FakeTensor
-from plimsoll_trainer.user_code.typed import checked
+from plimsoll_trainer.typed import checked
 from plimsoll_trainer.workload import AdamW, MakeOptimizer, decayed_groups
 
 Groups = list[dict[str, Any]]

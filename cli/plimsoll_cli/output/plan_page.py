@@ -12,7 +12,7 @@ from plimsoll_cli.output.console import console, say
 from plimsoll_cli.output.memory_bars import memory_bars
 from plimsoll_cli.output.tables import print_table
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.api.status import CheckpointsStatus, ConditionType, Status, Truth
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.rules.summary import step_fault
@@ -38,16 +38,27 @@ def checkpoint_lines(record: RunRecord) -> Iterator[str]:
 def saves_text(status: Status) -> str:
     """Claim and folder of the checkpoints; empty where nothing is saved."""
     saves = status.checkpoints
-    if saves is None:
+    return "" if saves is None else folder_text(saves, saves.folder)
+
+
+def weights_text(status: Status) -> str:
+    """Claim and folder of the trained weights; empty until they are written."""
+    saves = status.checkpoints
+    if saves is None or saves.weights is None:
         return ""
-    claim = f"claim {saves.claim_name}, folder " if saves.claim_name else ""
-    return claim + saves.folder
+    return folder_text(saves, saves.weights)
 
 
 def weight_lines(status: Status) -> Iterator[str]:
     """Yield the folder of the trained weights, once they are written."""
-    if status.checkpoints is not None and status.checkpoints.weights is not None:
-        yield f"trained weights: {status.checkpoints.weights}"
+    if weights := weights_text(status):
+        yield f"trained weights: {weights}"
+
+
+def folder_text(saves: CheckpointsStatus, folder: str) -> str:
+    """A folder, with the claim that it lies in, if it lies in one."""
+    claim = f"claim {saves.claim_name}, folder " if saves.claim_name else ""
+    return claim + folder
 
 
 def outcome_lines(record: RunRecord) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from plimsoll_cli.output.plan_page import saves_text
+from plimsoll_cli.output.plan_page import saves_text, weights_text
 from plimsoll_cli.output.scales import seconds_text, time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -120,6 +120,8 @@ def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str
     yield "Plimsoll", __version__
     if saves := saves_text(record.status):
         yield "Checkpoints", saves
+    if weights := weights_text(record.status):
+        yield "Trained weights", weights
     if record.status.start_time:
         yield "Started", time_text(record.status.start_time)
     if record.status.completion_time:

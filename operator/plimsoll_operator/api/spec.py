@@ -151,7 +151,8 @@ class Checkpoint(ApiRecord):
     own, named by its uid; empty: the claim or the state directory itself."""
     export_weights: bool = False
     """Whether the trained weights are written in the model's own format at the end,
-    into `weights` beside the checkpoints; a workload with an `export` alone can."""
+    into `weights` beside the checkpoints; a workload with an `export` alone can, and on
+    a cluster a plan with a `claimName`."""
     resume_from: Path = ""
     """The checkpoints of another plan to begin with, from the root of the claim on:
     PATH/UID, which are that plan's `path`, if it has one, and its uid. On one machine

@@ -137,6 +137,10 @@ def check_claim(spec: TrainingPlanSpec, claim: Object | None, namespace: str) ->
         path, given = "spec.checkpoint.resumeFrom", spec.checkpoint.resume_from
         rule = "given with spec.checkpoint.claimName, which says where it lies"
         raise InvalidFieldError(path, given, rule)
+    if spec.checkpoint.export_weights and not name:
+        path, given = "spec.checkpoint.exportWeights", "true"
+        rule = "given with spec.checkpoint.claimName, which says where they go"
+        raise InvalidFieldError(path, given, rule)
     if name and claim is None:
         rule = f"a PersistentVolumeClaim of namespace {namespace}: make it first"
         raise InvalidFieldError("spec.checkpoint.claimName", name, rule)

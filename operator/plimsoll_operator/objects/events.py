@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from plimsoll_operator.api.reasons import REASONS
@@ -70,8 +71,13 @@ class EventWriter:
 
 
 def turns(before: Status, after: Status) -> Iterator[Condition]:
-    """Yield the conditions that have taken a turn worth an Event."""
+    """Yield the conditions that have taken a turn worth an Event.
+
+    One without a message has that of the summary if both have the same reason, such as
+    the error that is waited out.
+    """
     emitted: set[str] = set()
+    summary = after.condition(ConditionType.SUCCEEDED)
     for condition in after.conditions:
         old = before.condition(condition.type)
         has_moved = old is None or old.status is not condition.status
@@ -83,7 +89,10 @@ def turns(before: Status, after: Status) -> Iterator[Condition]:
             is_news = has_moved and is_known
         if is_news and condition.reason not in QUIET:
             emitted.add(condition.reason)
-            yield condition
+            message = condition.message
+            if summary is not None and summary.reason == condition.reason:
+                message = message or summary.message
+            yield replace(condition, message=message)
 
 
 def revised(before: Status, after: Status) -> Iterator[RevisionStatus]:

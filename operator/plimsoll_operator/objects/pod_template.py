@@ -31,6 +31,7 @@ from plimsoll_operator.nodes.placement import merged
 from plimsoll_operator.nodes.taints import GPU_TOLERATION
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.pod_names import (
+    CACHE_VARIABLE,
     IMAGE_VARIABLE,
     INGEST_VARIABLE,
     ROOT,
@@ -173,7 +174,8 @@ def check_container(container: Object, path: str) -> None:
         refuse(f"{path}.args", container["args"], rule)
     for place, variable in enumerate(entries(container, "env", path)):
         name = str(variable.get("name", ""))
-        if name in RESERVED or name.startswith(RESERVED_PREFIXES):
+        is_ours = name in RESERVED or name.startswith(RESERVED_PREFIXES)
+        if is_ours and name != CACHE_VARIABLE:
             rule = "another name: Plimsoll and torch.distributed set this one"
             refuse(f"{path}.env[{place}].name", name, rule)
     for place, mount in enumerate(entries(container, "volumeMounts", path)):

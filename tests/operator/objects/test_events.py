@@ -76,6 +76,19 @@ def test_the_summary_repeats_nothing_on_the_way() -> None:
     assert [one.type for one in turns(NOTHING, ended)] == [LAUNCHED, SUMMARY]
 
 
+def test_the_error_that_is_waited_out_is_told() -> None:
+    """The summary has it, and its turn is that of the condition before."""
+    error = "attempt 1 ended: no room"
+    after = Status(
+        conditions=(
+            *status_with(LAUNCHED, Truth.FALSE, "BackingOff").conditions,
+            *status_with(SUMMARY, Truth.UNKNOWN, "BackingOff", error).conditions,
+        )
+    )
+    [told] = turns(NOTHING, after)
+    assert (told.type, told.message) == (LAUNCHED, error)
+
+
 @pytest.mark.parametrize(
     ("kind", "truth", "reason", "expected"),
     [

@@ -242,6 +242,12 @@ def test_what_a_person_asks_for_of_a_node_stays(
     assert main(a_template({"resources": given_}))["resources"] == expected
 
 
+def test_a_person_may_name_the_cache() -> None:
+    """As on a claim, where the tokens of a data set are made once for all pods."""
+    cache = {"name": "PLIMSOLL_CACHE", "value": "/models/cache"}
+    assert cache in main(a_template({"env": [cache]}))["env"]
+
+
 def test_a_pod_without_gpus_gets_the_share_of_one() -> None:
     """A replay asks for no device, and still for cores and memory."""
     found = main(a_template(), num_gpus=0)["resources"]

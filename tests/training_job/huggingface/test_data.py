@@ -86,6 +86,15 @@ def test_tokens_are_made_once(
     assert source.open().tokens.size < first.tokens.size
 
 
+def test_only_the_cache_is_written_to(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user of a container may have no other folder."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", "/proc/nobody")
+    path = rows(tmp_path / "texts.jsonl", *({"text": text} for text in TEXTS))
+    assert texts_in(model, source_of(model, path)) == TEXTS
+
+
 def test_completions_count_and_prompts_do_not(model: Path, tmp_path: Path) -> None:
     """With the end of text behind each."""
     pair = {"prompt": "import ", "completion": "sys\n"}

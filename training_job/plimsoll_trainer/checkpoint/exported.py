@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from plimsoll_planner.errors import PlimsollError
 from plimsoll_trainer.checkpoint.flat_range import Box
 from plimsoll_trainer.checkpoint.folders import step_of, steps_in
 from plimsoll_trainer.checkpoint.loader import Found, read_boxes, saved_specs
@@ -29,6 +30,7 @@ from plimsoll_trainer.errors import (
     CheckpointError,
     UnusableCheckpointError,
     WorkloadError,
+    located,
 )
 from plimsoll_trainer.workload import Workload
 
@@ -125,17 +127,20 @@ def export_weights(
     Raises:
         WorkloadError: the workload has no format of its own.
         UnusableCheckpointError: it is of another model, or broken.
-        CheckpointError: a file cannot be read or written, or the folder is there.
+        CheckpointError: the workload's export failed, a file cannot be read or written,
+            or the folder is there.
     """
     check_exports(workload)
     assert workload.export is not None  # noqa: S101 - see above
     found = Found(folder=checkpoint, manifest=read_manifest(checkpoint))
     specs = saved_specs(checkpoint)
     check_same_layers(checkpoint, workload, specs)
+    if not target.name:
+        raise CheckpointError(f"{target} is no folder that can be made: name a new one")
     partial = target.with_name(f".{target.name}.partial")
     try:
-        if not replaces and is_taken(target):
-            raise CheckpointError(f"{target} is there already: name a new folder")
+        if not replaces:
+            check_free(target)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         with host_memory():
@@ -143,17 +148,32 @@ def export_weights(
         if replaces and target.exists():
             shutil.rmtree(target)
         partial.rename(target)
-    except OSError as error:
+    except PlimsollError:
+        raise
+    except Exception as error:  # a full disk has other errors in each library
         raise CheckpointError(
-            f"weights cannot be written to {target}: {error.strerror or error}"
+            f"weights cannot be written to {target}: {reason_of(error)}; what is "
+            f"trained stays in {checkpoint}"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def is_taken(target: Path) -> bool:
-    """Whether something is there that is no empty folder."""
-    return target.exists() and (target.is_file() or any(target.iterdir()))
+def reason_of(error: Exception) -> str:
+    """What an export has failed of, with the file or the line of code."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror} ({error.filename})"
+    return located(error)
+
+
+def check_free(target: Path) -> None:
+    """Refuse a target that is there and no empty folder.
+
+    Raises:
+        CheckpointError: see above.
+    """
+    if target.exists() and (target.is_file() or any(target.iterdir())):
+        raise CheckpointError(f"{target} is there already: name a new folder")
 
 
 def check_same_layers(

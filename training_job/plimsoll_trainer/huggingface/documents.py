@@ -107,8 +107,12 @@ def data_source(data: object) -> DataSource:
     )
 
 
-def rows_of(source: DataSource) -> Iterator[dict[str, Any]]:
+def rows_of(source: DataSource, cache: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of the data, one after the other.
+
+    Args:
+        source: where they are.
+        cache: folder that `datasets` may write to, where it has files to read.
 
     Raises:
         WorkloadError: `datasets` is not installed, or cannot read it.
@@ -135,6 +139,7 @@ def rows_of(source: DataSource) -> Iterator[dict[str, Any]]:
                     data_files=[str(file) for file in files],
                     split="train",
                     streaming=True,
+                    cache_dir=str(cache),
                     **options,
                 )
     except (WorkloadError, GeneratorExit):

@@ -14,7 +14,7 @@ from plimsoll_trainer.adapters.encoder import encoder as encoder_of
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
-from plimsoll_trainer.user_code.typed import LearningRate, Seed, WeightDecay, typed
+from plimsoll_trainer.typed import LearningRate, Seed, WeightDecay, typed
 from plimsoll_trainer.workload import Workload
 
 

@@ -7,7 +7,7 @@ In: fields from YAML. Out: an `Evaluation`. Called by `workloads`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from plimsoll_planner.records.bounds import Count, Index, Range
 from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.evaluation import EarlyStop, Evaluation, Samples
-from plimsoll_trainer.user_code.typed import fields_of
+from plimsoll_trainer.typed import fields_of, mapping
 
 LossDelta = Annotated[float, Range(minimum=0, maximum=1e6)]
 
@@ -31,7 +31,7 @@ class EvaluationFields(Record):
 
 
 def evaluation_of(
-    given: Mapping[str, Any] | None, samples: Callable[[Any], Samples]
+    given: object, samples: Callable[[Any], Samples]
 ) -> Evaluation | None:
     """Evaluation of some fields; `samples` makes a data set of what `data` names.
 
@@ -40,8 +40,8 @@ def evaluation_of(
     """
     if given is None:
         return None
-    rest = dict(given) if isinstance(given, Mapping) else given
-    data = rest.pop("data", None) if isinstance(rest, dict) else None
+    rest: dict[str, Any] = dict(mapping(given, "evaluation"))
+    data = rest.pop("data", None)
     fields = fields_of(EvaluationFields, rest, "evaluation")
     if data is None:
         raise WorkloadError(

@@ -16,7 +16,7 @@ from plimsoll_trainer.adapters.image_classifier import (
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
-from plimsoll_trainer.user_code.typed import LearningRate, Seed, WeightDecay, typed
+from plimsoll_trainer.typed import LearningRate, Seed, WeightDecay, typed
 from plimsoll_trainer.workload import Workload
 
 

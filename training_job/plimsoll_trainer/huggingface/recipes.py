@@ -20,7 +20,7 @@ from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.optimizers import optimizer_named
 from plimsoll_trainer.schedules import Schedule, schedule_named
-from plimsoll_trainer.user_code.typed import fields_of
+from plimsoll_trainer.typed import fields_of
 from plimsoll_trainer.workload import MakeOptimizer
 
 Named = str | Mapping[str, Any]

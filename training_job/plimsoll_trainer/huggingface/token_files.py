@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.documents import ARRAY, DataSource, rows_of
 from plimsoll_trainer.huggingface.tokenizing import (
@@ -32,7 +33,6 @@ from plimsoll_trainer.huggingface.tokenizing import (
     digest_of_tokenizer,
 )
 
-CACHE_VARIABLE = "PLIMSOLL_CACHE"
 LAYOUT = 1
 """Of the files; those of another one are made anew."""
 TOKENS, COUNTS, ENDS = "tokens", "counts", "ends"
@@ -104,7 +104,10 @@ class TokenSource:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
-            write(tokenizer.documents(rows_of(self.data), self.data), partial)
+            write(
+                tokenizer.documents(rows_of(self.data, folder.parent), self.data),
+                partial,
+            )
             if not (partial / TOKENS).stat().st_size:
                 raise WorkloadError(f"{self.data.name} has no text: give some")
             partial.rename(folder)

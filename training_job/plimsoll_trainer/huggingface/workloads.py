@@ -39,13 +39,7 @@ from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.huggingface.samples import samples_of
 from plimsoll_trainer.metric_loggers import metric_loggers
-from plimsoll_trainer.user_code.typed import (
-    LearningRate,
-    Names,
-    Seed,
-    WeightDecay,
-    typed,
-)
+from plimsoll_trainer.typed import LearningRate, Names, Seed, WeightDecay, typed
 from plimsoll_trainer.workload import Workload
 
 

@@ -3,7 +3,6 @@
 arguments       of an entry point, from the command line
 source_files    the files that an entry point imports
 model_files     configurations that its arguments name
-typed           arguments as functions declare them
 fingerprint     which code on which versions that is
 entrypoint      from `module:function` to a workload
 """

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from plimsoll_planner.records.bounds import Count, Fraction, Name
 from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.user_code.typed import Names, fields_of, typed
+from plimsoll_trainer.typed import Names, fields_of, typed
 
 
 @typed

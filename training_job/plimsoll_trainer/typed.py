@@ -18,7 +18,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import Name, Range
-from plimsoll_planner.records.record import Record, shape_of
+from plimsoll_planner.records.record import Record, mapping_of, shape_of
 from plimsoll_planner.records.shape import Shape
 from plimsoll_trainer.errors import WorkloadError
 
@@ -76,6 +76,18 @@ def shapes_in(declared: Any) -> dict[str, Shape]:
         except TypeError:  # judged by the function
             continue
     return found
+
+
+def mapping(given: object, path: str) -> dict[str, object]:
+    """An argument that has several fields.
+
+    Raises:
+        WorkloadError: it is something else.
+    """
+    try:
+        return mapping_of(given, path)
+    except InvalidFieldError as error:
+        raise WorkloadError(str(error)) from None
 
 
 def fields_of(record: type[Fields], given: object, path: str) -> Fields:
