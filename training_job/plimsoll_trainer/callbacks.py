@@ -1,4 +1,4 @@
-"""What a job tells those who want to hear of it while it trains.
+"""Callbacks: figures of a job that it passes on while it trains.
 
     on_start        before the first step of an attempt
     on_step         after each step

@@ -4,7 +4,8 @@
                                     ->  that place of the epoch's own order
 
 The order follows from seed and epoch alone, so the position in the data is the step,
-and training goes on from a checkpoint with the sample that comes next.
+and training goes on from a checkpoint with the sample that comes next. In: a data set
+with a length. Out: a `MakeBatch`. Called by workloads, those of `huggingface` as well.
 """
 
 from __future__ import annotations

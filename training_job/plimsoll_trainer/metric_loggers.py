@@ -6,7 +6,8 @@
 
 In: figures of steps and evaluations. Out: scalars under `train/` and `evaluation/`. A
 library is looked for as its logger is made, in every process, and imported on rank 0 as
-training begins. An attempt that goes on continues the run of the one before.
+training begins. An attempt that goes on continues the run of the one before. Made by
+workloads, called by `process.calls`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ In: a name and its numbers, from YAML. Out: a function of the step that a worklo
 as its `learning_rate_factor`; it can be pickled, as ranks may be started by copies of
 it. Steps count from 0, and a warmup rises from 0 at step 0, as that of `transformers`
 (`get_scheduler`), whose formulas these are; with a floor, what falls is the part of the
-rate above it.
+rate above it. Called by `recipes` of room `huggingface`, and by workloads.
 """
 
 from __future__ import annotations

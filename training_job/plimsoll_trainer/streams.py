@@ -9,7 +9,7 @@ a resume a data set with a `state_dict` goes on where a checkpoint knows it to b
 with a `skip` is asked to skip; any other is read up to there.
 
 In: what can be iterated: `IterableDataset` of torch, streams of `datasets`, or anything
-else that begins anew each time. Out: a `MakeBatch` with a position.
+else that begins anew each time. Out: a `MakeBatch` with a position. Used by workloads.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ class Stream:
 
 def set_epoch(samples: object, epoch: int) -> None:
     """Let a data set that has an order of its own for each epoch know which it is."""
-    told = getattr(samples, "set_epoch", None)
-    if told is not None:
-        told(epoch)
+    set_own = getattr(samples, "set_epoch", None)
+    if set_own is not None:
+        set_own(epoch)
 
 
 def joined(first: Any, others: Iterator[Any]) -> Iterator[Any]:

@@ -34,6 +34,7 @@ PLAIN: dict[object, Any] = {
 """What is declared without a bound has none that anybody reaches."""
 Seed = Annotated[int, Range(minimum=0, maximum=2**63 - 1)]
 LearningRate = Annotated[float, Range(minimum=0, maximum=1e6)]
+GradientNorm = Annotated[float, Range(minimum=0, maximum=1e6, above=True)]
 WeightDecay = Annotated[float, Range(minimum=0, maximum=1e6)]
 
 

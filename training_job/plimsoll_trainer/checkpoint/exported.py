@@ -90,8 +90,13 @@ def checkpoint_at(path: Path) -> Path:
     Raises:
         UnusableCheckpointError: there is none.
     """
-    if step_of(path) >= 0 and path.is_dir():
-        return path
+    if step_of(path) >= 0:
+        if path.is_dir():
+            return path
+        kept = ", ".join(str(step_of(one)) for one in steps_in(path.parent)) or "none"
+        raise UnusableCheckpointError(
+            f"there is no checkpoint {path}: there are those of steps {kept}"
+        )
     if steps := steps_in(path):
         return steps[0]
     raise UnusableCheckpointError(

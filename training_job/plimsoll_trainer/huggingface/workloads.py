@@ -39,7 +39,14 @@ from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.huggingface.samples import samples_of
 from plimsoll_trainer.metric_loggers import metric_loggers
-from plimsoll_trainer.typed import LearningRate, Names, Seed, WeightDecay, typed
+from plimsoll_trainer.typed import (
+    GradientNorm,
+    LearningRate,
+    Names,
+    Seed,
+    WeightDecay,
+    typed,
+)
 from plimsoll_trainer.workload import Workload
 
 
@@ -56,6 +63,7 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     learning_rate: LearningRate = 1e-4,
     weight_decay: WeightDecay = 0.1,
     schedule: Named = "constant",
+    max_gradient_norm: GradientNorm | None = 1.0,
     seed: Seed = 0,
     trust_remote_code: bool = False,
 ) -> Workload:
@@ -73,6 +81,7 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
         weight_decay: of matrices.
         schedule: of the learning rate: its name, or that and more fields
             (`plimsoll_trainer.schedules`).
+        max_gradient_norm: to which gradients are scaled down; null: never.
         seed: of weights, data and dropout.
         trust_remote_code: whether code that comes with the model may be run.
 
@@ -93,6 +102,7 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
             weight_decay=weight_decay,
             schedule=schedule,
         ),
+        max_gradient_norm=max_gradient_norm,
         seed=seed,
     )
     anatomy = anatomies[workload.dtype]
@@ -121,6 +131,7 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     learning_rate: LearningRate = 2e-5,
     weight_decay: WeightDecay = 0.0,
     schedule: Named = "constant",
+    max_gradient_norm: GradientNorm | None = 1.0,
     evaluation: Mapping[str, Any] | None = None,
     metrics: str | Sequence[str] | Mapping[str, Any] = (),
     callbacks: Names = (),
@@ -139,15 +150,14 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         tokenizer: folder of the tokenizer; default: that of the model.
         packing: whether documents follow each other in a sample; else each has its own.
         lora: low-rank adapters to train: rank, alpha, dropout, targets; default: none.
-        frozen: patterns of names of parameters that do not train. Default: none of
-            them, and with `lora` all.
+        frozen: patterns of names of parameters that do not train; with `lora` all.
         precision: of parameters and activations; bf16 has masters in fp32.
         optimizer: its name, or that and more fields (`plimsoll_trainer.optimizers`).
         learning_rate: of the optimizer.
         weight_decay: of matrices.
         schedule: of the learning rate, likewise (`plimsoll_trainer.schedules`).
-        evaluation: data of its own, every_steps, num_samples, patience, min_delta; none
-            by default.
+        max_gradient_norm: to which gradients are scaled down; null: never.
+        evaluation: data of its own, and when (`evaluated`); none by default.
         metrics: loggers by name: tensorboard, wandb, mlflow; or their options by name.
         callbacks: functions that each make one, as in `my_module:function`.
         loading_workers: processes that make samples ahead; 0: none.
@@ -156,8 +166,7 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
         trust_remote_code: whether code that comes with model or tokenizer may be run.
 
     Raises:
-        WorkloadError: there is no such model, weights, tokenizer or data, they do not
-            belong together, or the model is not one that can be cut.
+        WorkloadError: something is missing, or does not go with the others.
     """
     source = pretrained_model(
         model, sequence_length, trust_remote_code=trust_remote_code
@@ -184,6 +193,7 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
             weight_decay=weight_decay,
             schedule=schedule,
         ),
+        max_gradient_norm=max_gradient_norm,
         seed=seed,
     )
     return source.prepared(workload, lora, frozen)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from plimsoll_trainer.errors import NoLossError, WorkloadError
 
-GO_ON = "Workload(stops_at_nan=False) trains on regardless"
+GO_ON = (
+    "stops_at_nan: false, a field of Workload and an argument of finetune, trains on "
+    "regardless"
+)
 
 
 def no_loss(what: str, loss: float, step: int, good: Path | None) -> NoLossError:
@@ -25,7 +28,7 @@ def no_loss(what: str, loss: float, step: int, good: Path | None) -> NoLossError
     if good is not None:
         kept = f"the last good checkpoint is {good}"
     elif step:
-        kept = f"there is no checkpoint of fewer than {step} steps"
+        kept = "nothing was saved before it"
     else:
         kept = "nothing was trained yet"
     return NoLossError(
