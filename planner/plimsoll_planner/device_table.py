@@ -6,7 +6,8 @@ line of a table leaves open, and by the verb `devices`.
 
     DeviceMemoryMiB   the capacity in torch's messages, not that of nvidia-smi or of a
                       price table, which is up to 1 % larger; the least that was seen
-    Bf16TFLOPS        dense, with sums in fp32
+    Bf16TFLOPS        dense, with sums in fp32; Fp16TFLOPS where there is no bf16, for
+                      it is as fast wherever both are
     Link...GBps       of one device, in one direction
 
 Each row of the table states its sources and their dates.
@@ -26,6 +27,7 @@ CELLS = (
     "MemoryBandwidthGBps",
     "Fp32TFLOPS",
     "Bf16TFLOPS",
+    "Fp16TFLOPS",
     "LinkInNodeGBps",
     "LinkBetweenNodesGBps",
     "HostLinkGBps",

@@ -45,6 +45,7 @@ OUR_COLUMNS = (
     "LinkBetweenNodesGBps",
     "Fp32TFLOPS",
     "Bf16TFLOPS",
+    "Fp16TFLOPS",
     "MemoryBandwidthGBps",
     "HostLinkGBps",
     "HostLinkShared",
@@ -279,7 +280,11 @@ def link(bandwidth_bytes_per_s: float | None) -> Link | None:
 
 def compute_rates(row: Row) -> Iterable[ComputeRate]:
     """Yield the peak rates that the line states."""
-    columns = {Precision.FP32: "Fp32TFLOPS", Precision.BF16: "Bf16TFLOPS"}
+    columns = {
+        Precision.FP32: "Fp32TFLOPS",
+        Precision.BF16: "Bf16TFLOPS",
+        Precision.FP16: "Fp16TFLOPS",
+    }
     for precision, column in columns.items():
         flop_per_s = row.scaled(column, 1e12)
         if flop_per_s is not None:

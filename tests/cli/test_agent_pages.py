@@ -39,6 +39,17 @@ def test_every_line_is_one_that_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_questions_are_complete(page: str) -> None:
+    """Machines are named; a manifest needs the steps of its training as well."""
+    for line in lines_in(page):
+        _, verb, *words = shlex.split(line)
+        if verb in ("compare", "solve") or (verb == "plan" and "..." not in line):
+            assert "--on" in words, line
+        if "--emit" in words:
+            assert "--steps" in words, line
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_page_that_is_named_is_there(page: str) -> None:
     """Links, and pages that the text names."""
     text = (ROOT / page).read_text("utf-8")

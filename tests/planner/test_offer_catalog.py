@@ -90,6 +90,7 @@ def test_our_columns_are_read() -> None:
         "LinkBetweenNodesGBps": "12.5",
         "Fp32TFLOPS": "19.5",
         "Bf16TFLOPS": "312",
+        "Fp16TFLOPS": "125",
         "MemoryBandwidthGBps": "1555",
         "HostLinkGBps": "25",
         "HostLinkShared": "yes",
@@ -107,6 +108,7 @@ def test_our_columns_are_read() -> None:
     assert {r.precision: r.flop_per_s for r in offer.compute_rates} == {
         Precision.FP32: 1.95e13,
         Precision.BF16: 3.12e14,
+        Precision.FP16: 1.25e14,
     }
     assert offer.memory_bandwidth_bytes_per_s == 1.555e12
     assert offer.link_to_host is not None

@@ -12,7 +12,7 @@ from plimsoll_planner.device_table import Device, known_devices
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.offer import Link, Offer
 
-LESS_IMPORTANT = ("PRODUCT", "ALSO", "HOST", "BETWEEN", "FP32")
+LESS_IMPORTANT = ("PRODUCT", "ALSO", "HOST", "BETWEEN", "FP32", "FP16")
 
 
 @click.command()
@@ -35,9 +35,10 @@ def devices(name: str | None, output: str) -> None:
     rows = [cells(one, machines_on(one.name)) for one in wanted]
     table = table_of(rows, left=("DEVICE", "PRODUCT", "ALSO"))
     table.caption = (
-        "MEMORY: as torch sees it. FP32, BF16: TFLOPS, dense. BANDWIDTH, NODE, "
-        "BETWEEN, HOST: GB/s of the memory and of the links of one device in one "
-        "direction, inside a machine, between machines, and to the machine's memory."
+        "MEMORY: as torch sees it. FP32, BF16, FP16: TFLOPS, dense; without its own, "
+        "FP16 is as BF16. BANDWIDTH, NODE, BETWEEN, HOST: GB/s of the memory and of "
+        "the links of one device in one direction, inside a machine, between machines, "
+        "and to the machine's memory."
     )
     print_table(table, less_important=LESS_IMPORTANT)
     if name:
@@ -60,6 +61,7 @@ def cells(device: Device, offer: Offer) -> dict[str, str]:
         "MEMORY": format_bytes(offer.device_memory_bytes),
         "BANDWIDTH": in_units(bandwidth, 1e9),
         "BF16": in_units(rates.get(Precision.BF16), 1e12),
+        "FP16": in_units(rates.get(Precision.FP16), 1e12),
         "FP32": in_units(rates.get(Precision.FP32), 1e12),
         "PER NODE": str(device.devices_per_node),
         "NODE": link_text(offer.link_in_node),

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
@@ -35,6 +36,8 @@ LAYERS = "sharded gradients and parameters"
 """Levels of `sharding`."""
 CAPS = "in-flight caps"
 """They belong to a schedule (`PipelineSchedule.caps`)."""
+LARGEST_NUMBER_BYTES = 4
+"""Of a parameter; `num_numbers` counts those that train."""
 LONGEST_NAME = 256
 """Of a row of a certificate."""
 TENSOR = "tensor parallelism"
@@ -89,10 +92,23 @@ def absent(problem: Problem) -> Iterator[str]:
         reason = reasons.get(name)
         if reason != "":
             yield with_reason(name, reason)
+    if reasons[LAYERS] == "" and has_frozen(problem.profile):
+        yield with_reason("dividing frozen weights", "each replica holds all of them")
     if reasons.get(TENSOR) == "":
         for one in problem.profile.not_split:
             if problem.allows_degree(one.tensor_degree):
                 yield with_reason(f"tensor degree {one.tensor_degree}", one.why)
+
+
+def has_frozen(profile: ModelProfile) -> bool:
+    """Whether some layer surely has parameters that do not train."""
+    columns = profile.costs.divided
+    return columns is not None and any(
+        whole > LARGEST_NUMBER_BYTES * num_numbers
+        for whole, num_numbers in zip(
+            profile.costs.parameter_bytes, columns.num_numbers, strict=True
+        )
+    )
 
 
 def with_reason(name: str, reason: str | None) -> str:

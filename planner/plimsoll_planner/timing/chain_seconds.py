@@ -190,15 +190,16 @@ def estimated(
     variant: Variant,
 ) -> ChainSeconds:
     """Estimate from counted work and the rates of an offer."""
-    precision = profile.recipe.precision.of_products
+    asked = profile.recipe.precision.of_products
     rates = {rate.precision: rate.flop_per_s for rate in offer.compute_rates}
-    if precision is Precision.FP16 and precision not in rates:
-        precision = Precision.BF16  # as fast wherever both are
+    is_bf16_enough = asked is Precision.FP16 and asked not in rates
+    precision = Precision.BF16 if is_bf16_enough else asked  # as fast where both are
     if precision not in rates:
+        others = f" (it has {', '.join(rates)})" * bool(rates)
         raise CannotPlanError(
-            f"offer {offer.name}: no {precision} rate, and the profile has no times for"
-            f" {offer.device_product}: state the rate in the offers, or profile the "
-            "model on that device"
+            f"offer {offer.name}: no {asked} rate{others}, and the profile has no times"
+            f" for {offer.device_product}: train in a precision that it has a rate of, "
+            "state the rate in the offers, or profile the model on that device"
         )
     bandwidth = offer.memory_bandwidth_bytes_per_s or math.inf
     costs, rows = profile.costs, rows_of(profile, variant)

@@ -156,6 +156,18 @@ def test_an_optimizer_that_mixes_numbers_is_never_divided() -> None:
         solve(asked(recipe=MIXING, override=fixed))
 
 
+def test_frozen_weights_are_named_that_no_replica_divides() -> None:
+    """They are more bytes than the numbers that train."""
+    reason = "dividing frozen weights (each replica holds all of them)"
+    problem = asked()
+    assert reason not in tuple(absent(problem))
+    frozen = replace(LONG, parameters=LONG.parameters + 1)
+    profile = chain_profile(
+        [LONG, frozen], recipe=problem.profile.recipe, device_kind=DeviceKind.EMULATED
+    )
+    assert reason in tuple(absent(replace(problem, profile=profile)))
+
+
 def test_a_profile_of_before_says_so() -> None:
     """It has no columns for that, so nothing is divided."""
     missing = [name for name in absent(a_question()) if "profile again" in name]
