@@ -126,6 +126,8 @@ def test_packed_samples_lose_no_token(model: Path, tmp_path: Path) -> None:
     pairs = [samples[index] for index in range(len(samples))]
     assert torch.cat([x for x, _ in pairs]).tolist() == [9, 1, 2, 3, 4, 5, 6, 9]
     assert torch.cat([y for _, y in pairs]).tolist() == [1, 2, 3, 4, 5, 6, 9, 7]
+    with pytest.raises(IndexError, match="sample 2 of 2"):
+        samples[2]
 
 
 def test_documents_apart_are_cut_and_filled(model: Path, tmp_path: Path) -> None:
@@ -147,6 +149,23 @@ def test_too_little_text_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(
         WorkloadError, match="has 2 tokens, and a packed sample takes 5"
     ):
+        len(samples)
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+@pytest.mark.parametrize("labels", [[-100] * 7, [5, 5, *[-100] * 5], [-100] * 6 + [5]])
+def test_samples_of_which_nothing_counts_are_refused(
+    labels: list[int], model: Path, tmp_path: Path, *, is_packed: bool
+) -> None:
+    """Neither the first token nor what is cut off is the target of any."""
+    path = rows(tmp_path / "ids.jsonl", {"input_ids": [5] * 7, "labels": labels})
+    samples = TokenSamples(
+        source=source_of(model, path), sequence_length=4, is_packed=is_packed
+    )
+    if 5 in labels[1:5]:
+        assert len(samples) == 1
+        return
+    with pytest.raises(WorkloadError, match="has no token that counts in its samples"):
         len(samples)
 
 
