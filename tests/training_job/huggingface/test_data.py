@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,26 @@ def test_each_row_has_its_own_column(
         monkeypatch.setattr(tokenizing, "AT_ONCE", at_once)
         monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / str(at_once)))
         assert texts_in(model, source_of(model, path)) == ["1", "23", "4", "5"]
+
+
+def test_tokens_are_of_one_tokenizer(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made anew by another class or version, which may know other tokens."""
+    folder = tmp_path / "other"
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    path = rows(tmp_path / "a.jsonl", {"text": "x"})
+    known = {source_of(one, path).digest() for one in (model, folder)}
+    assert len(known) == 1
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config["model_type"] = "llama"
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    known.add(source_of(folder, path).digest())
+    (folder / "spiece.model").write_bytes(b"pieces")
+    known.add(source_of(folder, path).digest())
+    monkeypatch.setattr(tokenizing, "version", lambda _: "0")
+    known.add(source_of(folder, path).digest())
+    assert len(known) == 4
 
 
 def test_a_data_set_of_the_hub_has_tokens_by_revision(model: Path) -> None:

@@ -94,6 +94,7 @@ class TokenSource:
             "states": [(one.st_size, one.st_mtime_ns) for one in states],
             "tokenizer": digest_of_tokenizer(self.tokenizer),
             "vocabulary": self.vocabulary,
+            "trust_remote_code": self.trust_remote_code,
         }
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import groupby, islice
 from pathlib import Path
 from textwrap import shorten
@@ -21,7 +22,7 @@ from transformers import AutoTokenizer
 
 from plimsoll_trainer.adapters.losses import IGNORED
 from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.huggingface.configurations import LONGEST_REASON
+from plimsoll_trainer.huggingface.configurations import CONFIG_FILE, LONGEST_REASON
 from plimsoll_trainer.huggingface.documents import (
     COMPLETION,
     LABELS,
@@ -40,6 +41,10 @@ FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spiece.model",
+    "bpe.codes",
     "vocab.json",
     "vocab.txt",
     "merges.txt",
@@ -48,6 +53,8 @@ FILES = (
     "chat_template.jinja",
 )
 """Of a tokenizer, in the folder of a model."""
+LIBRARIES = ("transformers", "tokenizers")
+"""By which the same files may become other tokens in another version."""
 DOCUMENTS = {
     TOKENS: (TOKENS,),
     MESSAGES: (MESSAGES,),
@@ -276,9 +283,15 @@ def text_in(row: Mapping[str, Any], at: int, source: DataSource, column: str) ->
 
 
 def digest_of_tokenizer(folder: Path) -> str:
-    """SHA-256 of the files of a tokenizer."""
+    """SHA-256 of all that tokens depend on: files, code with them, and libraries.
+
+    The configuration of the model is among them, for its kind may choose the class.
+    """
     whole = hashlib.sha256()
-    for name in FILES:
+    code = sorted(file.name for file in folder.glob("*.py"))
+    for name in (CONFIG_FILE, *FILES, *code):
         if (folder / name).is_file():
             whole.update(name.encode() + (folder / name).read_bytes())
+    for library in LIBRARIES:
+        whole.update(f"{library} {version(library)}".encode())
     return whole.hexdigest()
