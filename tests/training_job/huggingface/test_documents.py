@@ -156,3 +156,10 @@ def test_the_hub_is_asked_for_what_is_no_path(
     with pytest.raises(WorkloadError, match=r"org/v1\.5 .*no route: check the name"):
         found({"path": "org/v1.5", "revision": "main"})
     assert asked == [("org/v1.5", "main")]
+
+
+def test_a_name_is_no_pattern(tmp_path: Path) -> None:
+    """Of several files that it would match, or of none."""
+    for name in ("n[1].jsonl", "n*.jsonl"):
+        (tmp_path / name).write_text(line(text=name), "utf-8")
+    assert found(str(tmp_path)) == [{"text": "n*.jsonl"}, {"text": "n[1].jsonl"}]

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -215,7 +216,7 @@ def rows_of(source: DataSource) -> Iterator[dict[str, Any]]:
                 options = {"sample_by": "document"} if builder == TEXT else {}
                 yield from load(
                     builder,
-                    data_files=[str(place)],
+                    data_files=[escape(str(place))],  # else a pattern
                     split=TRAIN,
                     streaming=True,
                     **options,
