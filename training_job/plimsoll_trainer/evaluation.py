@@ -7,7 +7,7 @@ runs it (`engine.evaluating`) and judges the losses (`process.evaluations`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -104,10 +104,16 @@ class Evaluation:
         """Samples of one evaluation.
 
         Raises:
-            WorkloadError: there are none.
+            WorkloadError: there are none, or fewer than were asked for.
         """
-        sized = cast("Samples", self._sized())
-        number = len(sized) if self.num_samples is None else self.num_samples
+        sized, wanted = self._sized(), self.num_samples
+        length = len(sized) if isinstance(sized, Sized) else cast("int", wanted)
+        number = length if wanted is None else wanted
+        if number > length:
+            raise WorkloadError(
+                f"evaluation has num_samples {number}, and its data {length} samples: "
+                "give more data, or a lower num_samples"
+            )
         if number < 1:
             raise WorkloadError(
                 f"evaluation has {number} samples, so it has no loss: give some, or "

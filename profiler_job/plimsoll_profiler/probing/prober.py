@@ -57,6 +57,7 @@ from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.elementwise import is_elementwise
+from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.host_optimizer import steps_on_host
 from plimsoll_trainer.engine.split_tensors import parameters_here
@@ -130,6 +131,7 @@ class Prober:
         check_samples(workload)
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
+        check_evaluation(workload, shapes)
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
         self.split = split_variants(workload, tensor_degrees, self.cases, shapes)
         is_hosted = steps_on_host(workload.optimizer)

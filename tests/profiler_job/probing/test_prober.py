@@ -24,6 +24,7 @@ from plimsoll_profiler.profiling.profiler import ask_all
 from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.evaluation import Evaluation
 from plimsoll_trainer.workload import Workload
 from tests.support.builders import a_fingerprint
 from tests.support.profiles import a_request, ignore
@@ -104,3 +105,10 @@ def test_samples_that_depend_on_the_micro_batch_are_refused() -> None:
 
     with pytest.raises(WorkloadError, match="other inputs than"):
         Prober(a_sequential(batch=batch), [1, 2])
+
+
+def test_an_evaluation_of_what_is_not_there_is_refused() -> None:
+    """When the job is profiled: the first one may come hours after that."""
+    evaluation = Evaluation(data=[points(0, 0, 1)], num_samples=2)
+    with pytest.raises(WorkloadError, match="has num_samples 2, and its data 1 sam"):
+        Prober(a_sequential(evaluation=evaluation), [1, 2])

@@ -23,7 +23,8 @@ from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
-from plimsoll_trainer.engine.evaluating import check_evaluation, evaluate, rounds
+from plimsoll_trainer.engine.evaluating import evaluate, rounds
+from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
@@ -256,6 +257,10 @@ def test_data_that_cannot_be_evaluated_on(data: Any, text: str) -> None:
         ({"data": tokens}, "evaluation has data without a length, so all of it has no"),
         ({"data": tokens, "num_samples": 0}, "evaluation has 0 samples, so it has no "),
         ({"data": []}, "evaluation has 0 samples, so it has no loss: give some, or no"),
+        (
+            {"data": [tokens(0, 0, 1)], "num_samples": 4},
+            "evaluation has num_samples 4, and its data 1 samples: give more data, or",
+        ),
         (
             {"data": tokens, "num_samples": 4, "every_steps": -1},
             "evaluation has every_steps -1: give a number of steps, or 0 to evaluate",

@@ -22,6 +22,7 @@ order:
     loss_scale          what a loss is multiplied with, where gradients are in fp16
     stage               the layers of one rank
     boundaries          what passes between them
+    evaluation_samples  a sample of other data, compared with those of training
     host_bytes          what optimizers on the host will take there
     layer_optimizer     one optimizer for each layer
     host_optimizer      an optimizer in the host's memory

@@ -26,13 +26,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from plimsoll_trainer.engine.batches import DEBUG, make_batch
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec, cast_inputs
+from plimsoll_trainer.engine.batches import make_batch
+from plimsoll_trainer.engine.boundaries import cast_inputs
 from plimsoll_trainer.engine.training import Trainer
-from plimsoll_trainer.errors import TrainerError, WorkloadError, located
 from plimsoll_trainer.evaluation import Evaluation
 from plimsoll_trainer.torch_internals.pipeline import receive, send, standing_input
-from plimsoll_trainer.workload import Workload
 
 
 def evaluate(
@@ -65,42 +63,6 @@ def evaluate(
     dist.all_reduce(totals)
     total, count_all = totals.sum(1)
     return total / count_all, count_all
-
-
-def check_evaluation(workload: Workload, boundaries: Boundaries) -> None:
-    """Make one sample of the evaluation, and compare it with those of training.
-
-    Before the first step: the first evaluation may come hours later.
-
-    Raises:
-        WorkloadError: it cannot be made, or has another form.
-    """
-    evaluation = workload.evaluation
-    if evaluation is None:
-        return
-    try:
-        number = evaluation.number
-        made = make_batch(replace(workload, batch=evaluation.batch), 0, 0, 1)
-    except TrainerError as error:
-        raise WorkloadError(f"evaluation: {error}") from error
-    except Exception as error:
-        raise WorkloadError(
-            f"evaluation: batch(0, 0, 1) raises {located(error)}; {DEBUG}"
-        ) from error
-    inputs, targets = made
-    trained = (boundaries.between[0], boundaries.targets)
-    for what, part, spec in zip(
-        ("inputs", "targets"),
-        (cast_inputs(inputs, workload), targets),
-        trained,
-        strict=True,
-    ):
-        if part.dtype != spec.dtype or tuple(part.shape[1:]) != spec.shape[1:]:
-            raise WorkloadError(
-                f"evaluation: {what} of one of {number} samples are "
-                f"{TensorSpec.of(part)}, and those of {spec.shape[0]} in training "
-                f"{spec}: give samples of the same shape and type"
-            )
 
 
 def rounds(

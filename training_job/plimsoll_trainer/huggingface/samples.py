@@ -39,37 +39,58 @@ class TokenSamples:
         """The tokens.
 
         Raises:
-            WorkloadError: they are fewer than a sample takes.
+            WorkloadError: they are fewer than a sample takes, or none of them counts.
         """
-        found = self.source.open()
+        found, name = self.source.open(), self.source.data.name
         if self.is_packed and found.tokens.size <= self.sequence_length:
             raise WorkloadError(
-                f"{self.source.data.name} has {found.tokens.size} tokens, and a packed "
+                f"{name} has {found.tokens.size} tokens, and a packed "
                 f"sample takes {self.sequence_length + 1}: give more text, a lower "
                 "sequence_length, or packing: false"
             )
+        made = (self._sample(found, index) for index in range(self._number(found)))
+        if all((targets == IGNORED).all() for _, targets in made):
+            raise WorkloadError(
+                f"{name} has no token that counts in its samples of "
+                f"{self.sequence_length}: give labels other than {IGNORED}, or a "
+                "higher sequence_length if completions are cut off"
+            )
         return found
 
-    def __len__(self) -> int:
-        """Number of samples in an epoch."""
+    def _number(self, files: TokenFiles) -> int:
+        """Number of samples."""
         if not self.is_packed:
-            return int(self._files.ends.size)
-        return int((self._files.tokens.size - 1) // self.sequence_length)
+            return int(files.ends.size)
+        return int((files.tokens.size - 1) // self.sequence_length)
 
-    def __getitem__(self, index: int) -> Batch:
-        """Inputs and targets of one sample, both int64 of shape [sequence]."""
+    def _sample(self, files: TokenFiles, index: int) -> Batch:
+        """Inputs and targets of one sample."""
         first, length = index * self.sequence_length, self.sequence_length
         end = first + length + 1
         if not self.is_packed:
-            ends = self._files.ends
+            ends = files.ends
             first = int(ends[index - 1]) if index else 0
             end = min(int(ends[index]), first + length + 1)
         tokens = np.full(length + 1, self.padding, np.int64)
         targets = np.full(length + 1, IGNORED, np.int64)
-        here, counts = self._files.tokens[first:end], self._files.counts[first:end]
+        here, counts = files.tokens[first:end], files.counts[first:end]
         tokens[: here.size] = here
         targets[: here.size] = np.where(counts, here, IGNORED)
         return torch.from_numpy(tokens[:-1]), torch.from_numpy(targets[1:])
+
+    def __len__(self) -> int:
+        """Number of samples in an epoch."""
+        return self._number(self._files)
+
+    def __getitem__(self, index: int) -> Batch:
+        """Inputs and targets of one sample, both int64 of shape [sequence].
+
+        Raises:
+            IndexError: there is none; a tail that fills no sample is left out.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        return self._sample(self._files, index)
 
 
 def samples_of(

@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 
 from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.huggingface.documents import ARRAY, DataSource, rows_of
+from plimsoll_trainer.huggingface.documents import DataSource, rows_of
 from plimsoll_trainer.huggingface.tokenizing import (
     Tokenizer,
     Tokens,
+    check_known,
     digest_of_tokenizer,
 )
 
@@ -69,8 +70,9 @@ class TokenSource:
         Raises:
             WorkloadError: the data cannot be read, or has no tokens.
         """
-        if self.data.paths[0].endswith(ARRAY):
-            return array_tokens(self.data, self.vocabulary)
+        arrays = self.data.arrays
+        if len(arrays) == 1:
+            return array_tokens(token_array(arrays[0], self.vocabulary))
         folder = cache_folder() / self.digest()
         with locked(folder.with_suffix(".lock")):
             if not folder.is_dir():
@@ -92,27 +94,36 @@ class TokenSource:
             "states": [(one.st_size, one.st_mtime_ns) for one in states],
             "tokenizer": digest_of_tokenizer(self.tokenizer),
             "vocabulary": self.vocabulary,
+            "trust_remote_code": self.trust_remote_code,
         }
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
     def _make(self, folder: Path) -> None:
         """Write the tokens, all or nothing."""
-        tokenizer = Tokenizer(
-            self.tokenizer, self.vocabulary, trust_remote_code=self.trust_remote_code
-        )
+        documents = self._documents()
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
-            write(
-                tokenizer.documents(rows_of(self.data, folder.parent), self.data),
-                partial,
-            )
+            write(documents, partial)
             if not (partial / TOKENS).stat().st_size:
                 raise WorkloadError(f"{self.data.name} has no text: give some")
             partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+    def _documents(self) -> Iterator[Tokens]:
+        """Tokens of each document, in order.
+
+        Raises:
+            WorkloadError: there is no tokenizer of the model.
+        """
+        if arrays := self.data.arrays:
+            return documents_in(token_array(one, self.vocabulary) for one in arrays)
+        tokenizer = Tokenizer(
+            self.tokenizer, self.vocabulary, trust_remote_code=self.trust_remote_code
+        )
+        return tokenizer.documents(rows_of(self.data, cache_folder()), self.data)
 
 
 def write(documents: Iterable[Tokens], folder: Path) -> None:
@@ -132,15 +143,14 @@ def write(documents: Iterable[Tokens], folder: Path) -> None:
             ends.write(np.int64(end).tobytes())
 
 
-def array_tokens(data: DataSource, vocabulary: int) -> TokenFiles:
-    """Tokens that lie in an array already: one long document, or one in each row.
+def token_array(path: Path, vocabulary: int) -> NDArray[Any]:
+    """Token ids in an array, mapped into memory: [tokens] or [documents, tokens].
 
     Raises:
         WorkloadError: it is no array of token ids.
     """
-    path = data.paths[0]
     try:
-        found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise WorkloadError(f"{path}: no array of token ids: {error}") from error
     if found.ndim not in (1, 2) or found.dtype.kind not in "iu" or not found.size:
@@ -148,17 +158,25 @@ def array_tokens(data: DataSource, vocabulary: int) -> TokenFiles:
             f"{path} has {found.dtype} of shape {list(found.shape)}: give token ids, "
             "whole numbers, as [tokens] or [documents, tokens]"
         )
-    if not 0 <= found.min() <= found.max() < vocabulary:
-        raise WorkloadError(
-            f"{path} has token {found.max()}, and the model knows {vocabulary}: make "
-            "the tokens with the model's own tokenizer"
-        )
+    check_known(found, vocabulary, str(path))
+    return found
+
+
+def array_tokens(found: NDArray[Any]) -> TokenFiles:
+    """Tokens that lie in an array already: one long document, or one in each row."""
     width = found.shape[-1]
     return TokenFiles(
         tokens=found.reshape(-1),
         counts=np.broadcast_to(np.True_, (found.size,)),
         ends=np.arange(width, found.size + 1, width),
     )
+
+
+def documents_in(arrays: Iterable[NDArray[Any]]) -> Iterator[Tokens]:
+    """Yield the documents of several arrays."""
+    for array in arrays:
+        for ids in np.atleast_2d(array):
+            yield Tokens(ids.astype(np.int32), np.ones(ids.size, np.bool_))
 
 
 def cache_folder() -> Path:

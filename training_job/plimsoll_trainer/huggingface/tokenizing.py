@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from importlib.metadata import version
+from itertools import groupby, islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -21,7 +22,7 @@ from transformers import AutoTokenizer
 
 from plimsoll_trainer.adapters.losses import IGNORED
 from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.huggingface.configurations import LONGEST_REASON
+from plimsoll_trainer.huggingface.configurations import CONFIG_FILE, LONGEST_REASON
 from plimsoll_trainer.huggingface.documents import (
     COMPLETION,
     LABELS,
@@ -32,12 +33,18 @@ from plimsoll_trainer.huggingface.documents import (
     DataSource,
 )
 
+LONGEST_VALUE = 60
+"""Letters of what stands in a row where something else should."""
 AT_ONCE = 1000
 """Documents that the tokenizer is given together."""
 FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spiece.model",
+    "bpe.codes",
     "vocab.json",
     "vocab.txt",
     "merges.txt",
@@ -46,6 +53,15 @@ FILES = (
     "chat_template.jinja",
 )
 """Of a tokenizer, in the folder of a model."""
+LIBRARIES = ("transformers", "tokenizers")
+"""By which the same files may become other tokens in another version."""
+DOCUMENTS = {
+    TOKENS: (TOKENS,),
+    MESSAGES: (MESSAGES,),
+    PROMPT: (PROMPT, COMPLETION),
+    TEXT: (TEXT,),
+}
+"""Columns that a document is made of; of those that are there the first is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +119,35 @@ class Tokenizer:
         """
         stream = enumerate(rows)
         while some := list(islice(stream, AT_ONCE)):
-            column = column_of(some[0][1], source)
-            if column == TOKENS:
-                yield from (self._ready(row, at, source) for at, row in some)
-            elif column == PROMPT:
-                yield from self._pairs(some, source)
-            else:
-                yield from self._texts(some, source, column)
+            for column, alike in groupby(
+                some, lambda one: column_of(one[1], one[0], source)
+            ):
+                if column == TOKENS:
+                    yield from (self._ready(row, at, source) for at, row in alike)
+                elif column == PROMPT:
+                    yield from self._pairs(list(alike), source)
+                else:
+                    yield from self._texts(list(alike), source, column)
 
     def _ready(self, row: Mapping[str, Any], at: int, source: DataSource) -> Tokens:
         """Tokens that the data has itself."""
-        ids = np.asarray(row[TOKENS], dtype=np.int64)
-        if ids.size and not 0 <= ids.min() <= ids.max() < self._vocabulary:
+        ids, where = whole_numbers(row, at, source, TOKENS), f"{source.name}: row {at}"
+        check_known(ids, self._vocabulary, where)
+        given = row.get(LABELS) is not None
+        labels = whole_numbers(row, at, source, LABELS) if given else ids
+        if labels.size != ids.size:
             raise WorkloadError(
-                f"{source.name}: row {at} has token {ids.max()}, and the model knows "
-                f"{self._vocabulary}: make the tokens with the model's own tokenizer"
+                f"{where} has {ids.size} {TOKENS} and {labels.size} {LABELS}: give one "
+                f"of these for each of those, {IGNORED} where it does not count"
             )
-        labels = np.asarray(row.get(LABELS) or row[TOKENS])
-        return Tokens(ids.astype(np.int32), labels != IGNORED)
+        counts = labels != IGNORED
+        for place in np.flatnonzero(counts & (labels != ids))[:1]:
+            raise WorkloadError(
+                f"{where} has {labels[place]} in {LABELS} where {TOKENS} has "
+                f"{ids[place]}: give the same, or {IGNORED} where it does not count; "
+                "the next token is the target of each by itself"
+            )
+        return Tokens(ids.astype(np.int32), counts)
 
     def _texts(
         self, rows: list[tuple[int, Mapping[str, Any]]], source: DataSource, column: str
@@ -178,21 +205,64 @@ class Tokenizer:
         return [] if end is None else [end]
 
 
-def column_of(row: Mapping[str, Any], source: DataSource) -> str:
-    """Our name of the column that a document is in.
+def column_of(row: Mapping[str, Any], at: int, source: DataSource) -> str:
+    """Our name of the column that a document is in; those that were named win.
 
     Raises:
         WorkloadError: there is none of them.
     """
-    if TOKENS in row:
-        return TOKENS
-    for name in (MESSAGES, PROMPT, TEXT):
-        if source.column(name) in row:
-            return name
+    given = dict(source.columns)
+    wanted = {
+        kind: [source.column(part) for part in parts]
+        for kind, parts in DOCUMENTS.items()
+        if not given or not given.keys().isdisjoint(parts)
+    }
+    for kind, names in wanted.items():
+        if all(row.get(name) is not None for name in names):
+            return kind
+    for kind, names in wanted.items():
+        if all(name in row for name in names):
+            return kind  # with nothing in it, which is refused by its name
+    needed = ", ".join(" with ".join(map(repr, names)) for names in wanted.values())
     raise WorkloadError(
-        f"{source.name} has the columns {', '.join(row)}, and none is "
-        f"{source.column(TEXT)!r}, {PROMPT!r}, {MESSAGES!r} or {TOKENS!r}: name one, "
-        f"as in {{'path': ..., 'text': {next(iter(row), 'body')!r}}}"
+        f"{source.name}: row {at} has the columns {', '.join(row)}, and none that is "
+        f"read ({needed}): name one, as in "
+        f"{{'path': ..., 'text': {next(iter(row), 'body')!r}}}"
+    )
+
+
+def whole_numbers(
+    row: Mapping[str, Any], at: int, source: DataSource, column: str
+) -> NDArray[np.int64]:
+    """Whole numbers in a column of a row: [tokens].
+
+    Raises:
+        WorkloadError: it has something else.
+    """
+    try:
+        found = np.asarray(row[column])
+    except ValueError:  # lists of unequal lengths
+        found = np.empty((0, 0))
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise WorkloadError(
+            f"{source.name}: row {at} has {shorten(repr(row[column]), LONGEST_VALUE)} "
+            f"in column {column!r}, and a list of whole numbers is needed: leave the "
+            "row out, or name another column"
+        )
+    return found.astype(np.int64)
+
+
+def check_known(ids: NDArray[Any], vocabulary: int, where: str) -> None:
+    """Refuse tokens that the model has not.
+
+    Raises:
+        WorkloadError: there is one.
+    """
+    if not ids.size or 0 <= (least := ids.min()) <= (most := ids.max()) < vocabulary:
+        return
+    raise WorkloadError(
+        f"{where} has token {least if least < 0 else most}, and the model knows 0 to "
+        f"{vocabulary - 1}: make the tokens with the model's own tokenizer"
     )
 
 
@@ -213,9 +283,15 @@ def text_in(row: Mapping[str, Any], at: int, source: DataSource, column: str) ->
 
 
 def digest_of_tokenizer(folder: Path) -> str:
-    """SHA-256 of the files of a tokenizer."""
+    """SHA-256 of all that tokens depend on: files, code with them, and libraries.
+
+    The configuration of the model is among them, for its kind may choose the class.
+    """
     whole = hashlib.sha256()
-    for name in FILES:
+    code = sorted(file.name for file in folder.glob("*.py"))
+    for name in (CONFIG_FILE, *FILES, *code):
         if (folder / name).is_file():
             whole.update(name.encode() + (folder / name).read_bytes())
+    for library in LIBRARIES:
+        whole.update(f"{library} {version(library)}".encode())
     return whole.hexdigest()

@@ -33,7 +33,7 @@ from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.equal_replicas import check_replicas
-from plimsoll_trainer.engine.evaluating import check_evaluation
+from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.loading import Loader, open_loader
 from plimsoll_trainer.engine.shared_tensors import stages_that_share
 from plimsoll_trainer.engine.training import Trainer
