@@ -42,7 +42,7 @@ class AdapterFolder:
                     plain = name.removeprefix(own).replace(f".{ADAPTER}.", ".")
                     found[f"{PREFIX}.{path}{plain}"] = tensor.contiguous()
         save_file(found, folder / WEIGHTS, METADATA)
-        config = self.adapters.config()
+        config = self.adapters.config(self.adapters.targets)
         config.base_model_name_or_path = str(self.source)
         config.inference_mode = True
         config.save_pretrained(str(folder))
