@@ -148,7 +148,12 @@ def export_of(
 
     paths = {one.layer: (one.own, one.path) for one in members(anatomy)}
     blocks = {layer: pair for layer, pair in paths.items() if pair[0] == "block"}
-    return AdapterFolder(adapters=adapters, paths=blocks, source=weights.files.folder)
+    return AdapterFolder(
+        adapters=adapters,
+        paths=blocks,
+        model=anatomy.model,
+        source=weights.files.folder,
+    )
 
 
 def unshared(layer: Layer) -> Layer:
