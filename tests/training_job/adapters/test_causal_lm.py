@@ -109,6 +109,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "falcon": BASE,
     "bloom": {"hidden_size": 32, "n_layer": 3, "n_head": 4, "vocab_size": 260},
+    "mpt": {"d_model": 32, "n_layers": 3, "n_heads": 4, "vocab_size": 260},
     "gptj": OLD | {"rotary_dim": 4},
     "cohere": GROUPED,
     "granite": GROUPED | {"logits_scaling": 4.0, "embedding_multiplier": 3.0},

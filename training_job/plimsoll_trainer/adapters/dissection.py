@@ -19,6 +19,7 @@ are found by `block_search`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from plimsoll_trainer.adapters.model_anatomy import (
     Slot,
     spine_of,
 )
+from plimsoll_trainer.adapters.model_copies import fails_without_masks
 from plimsoll_trainer.adapters.model_tasks import (
     CAUSAL,
     Task,
@@ -112,7 +114,7 @@ def anatomy_of(
         for call, other in zip(few.calls, more.calls, strict=True)
     )
     first = few.outputs_in(0)
-    return Anatomy(
+    anatomy = Anatomy(
         model=model,
         task=task,
         sample=sample,
@@ -139,6 +141,7 @@ def anatomy_of(
         },
         calls=calls,
     )
+    return replace(anatomy, needs_masks=fails_without_masks(anatomy))
 
 
 def check_config(config: PreTrainedConfig, task: Task, sample: tuple[int, ...]) -> None:
