@@ -500,6 +500,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: {"model_type": "vit"}, "cannot be built as a causal language model"),
     (lambda: a_config("gpt2", vocab_size=100), "vocab_size 100 is below 256"),
     (lambda: a_config("gpt2", n_positions=8), "beyond max_position_embeddings 8"),
+    (lambda: a_config("gpt2", n_layer=0), "num_hidden_layers 0 of the 'gpt2' model"),
     (lambda: a_config("opt", layerdrop=0.1), "layerdrop 0.1 of the 'opt' model"),
     (lambda: GEMMA_3N, "a second tensor that depends on the tokens"),
     (lambda: {"model_type": "xlnet"}, "parameter 'mask_emb' beside its modules"),

@@ -148,7 +148,8 @@ def check_config(config: PreTrainedConfig, task: Task, sample: tuple[int, ...]) 
     """Refuse what no chain of blocks comes from.
 
     Raises:
-        WorkloadError: encoder and decoder, random depth, or too long a sequence.
+        WorkloadError: encoder and decoder, no block, random depth, or too long a
+            sequence.
     """
     if config.is_encoder_decoder:
         raise WorkloadError(
@@ -161,6 +162,12 @@ def check_config(config: PreTrainedConfig, task: Task, sample: tuple[int, ...]) 
         raise WorkloadError(
             f"sequence_length {sample[0]} is beyond max_position_embeddings "
             f"{limit} of {named(config)}: raise one or lower the other"
+        )
+    num_blocks = getattr(text, "num_hidden_layers", None)
+    if isinstance(num_blocks, int) and num_blocks < 1:
+        raise WorkloadError(
+            f"num_hidden_layers {num_blocks} of {named(config)} leaves it without "
+            "blocks: give at least 1"
         )
     if rate := getattr(text, "layerdrop", 0.0):
         raise WorkloadError(
