@@ -1,5 +1,6 @@
 """Models of `transformers` without code of one's own: configurations, entry points.
 
+hub               what is fetched from it
 configurations    of a folder, a bundled name or the hub
 remote_code       code that comes with a model, run if that is asked for
 weight_files      safetensors: names, forms and values of tensors

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from plimsoll_trainer.adapters.text_corpus import files_at
-from plimsoll_trainer.errors import WorkloadError, causes, described
-from plimsoll_trainer.huggingface.configurations import LONGEST_REASON, is_hub_name
+from plimsoll_trainer.errors import WorkloadError, causes, reason_of
+from plimsoll_trainer.huggingface.hub import is_hub_name
 
 BUILDERS = {
     ".txt": "text",
@@ -142,7 +141,7 @@ def rows_of(source: DataSource) -> Iterator[dict[str, Any]]:
     except Exception as error:
         *_, first = causes(error)  # the readers wrap what happened
         raise WorkloadError(
-            f"{source.name} cannot be read: {shorten(described(first), LONGEST_REASON)}"
+            f"{source.name} cannot be read: {reason_of(first)}"
         ) from error
 
 

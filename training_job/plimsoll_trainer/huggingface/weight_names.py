@@ -14,7 +14,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from textwrap import shorten
 from typing import Any
 
 from torch import Tensor
@@ -28,13 +27,12 @@ from transformers.core_model_loading import (
     revert_weight_conversion,
 )
 
-from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, reason_of
 from plimsoll_trainer.huggingface.spare_tensors import check_spare
 from plimsoll_trainer.huggingface.weight_files import WeightFiles
 
 Read = Callable[[str], Tensor]
 """Name of a tensor in the files -> its values."""
-LONGEST_REASON = 200
 
 
 @dataclass(kw_only=True)
@@ -131,7 +129,7 @@ class WeightNames:
         try:
             made = origin.made(self._model, lambda name: self.files.forms[name].empty())
         except Exception as error:
-            reason = shorten(described(error), LONGEST_REASON)
+            reason = reason_of(error)
             raise WorkloadError(
                 f"{folder}: {origin.first!r} cannot be made of "
                 f"{origin.sources[0][0]!r}: {reason}"
