@@ -168,9 +168,11 @@ EXPERTS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
         "n_shared_experts": 1,
     },
+    "roberta": {"is_decoder": True, "num_key_value_heads": 4},
     "llama4_text": {"num_local_experts": 4, "intermediate_size_mlp": 48},
 }
-"""Dense layers called as `peft` calls experts; a router that is a kind of `Linear`."""
+"""Dense layers called as `peft` calls experts; a router that is a kind of `Linear`; a
+head with a layer that is called as one of each block."""
 
 
 def saved(kind: str, model: Path, folder: Path) -> Path:
@@ -196,13 +198,14 @@ def saved(kind: str, model: Path, folder: Path) -> Path:
         ("qwen3_moe", ["down_proj", "gate_proj"]),
         ("deepseek_v3", None),
         ("llama4_text", None),
+        ("roberta", ["dense"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing")
-def test_adapters_of_dense_layers_beside_experts_are_written(
+def test_adapters_of_other_kinds_are_written_for_peft(
     kind: str, targets: list[str] | None, model: Path, tmp_path: Path
 ) -> None:
-    """Read by `peft`, the model computes what the chain does; routers have none."""
+    """Read by `peft`, the model computes what the chain does; blocks alone have any."""
     folder, adapters = saved(kind, model, tmp_path / "model"), tmp_path / "adapters"
     workload = finetune(
         str(folder),
@@ -212,7 +215,8 @@ def test_adapters_of_dense_layers_beside_experts_are_written(
         lora={"rank": 2, "dropout": 0.1, "targets": targets},
     )
     layers = built(workload)
-    assert not any("router" in name or "mlp.gate." in name for name in trained(layers))
+    names = trained(layers)
+    assert all(name.startswith("block.") and "router" not in name for name in names)
     states = randomised(layers)
     adapters.mkdir()
     assert workload.export is not None

@@ -2,8 +2,9 @@
 
 `transformers` reads it as well where `peft` is installed, together with the model that
 the adapters belong to. In models of experts `peft` takes names of dense layers, such as
-`down_proj`, for those of experts; there the weights of the layers are named in full.
-Called by `exported` of room `checkpoint`, through `Workload.export`.
+`down_proj`, for those of experts, and a head may have a layer called as one of each
+block; there the weights of the layers are named in full. Called by `exported` of room
+`checkpoint`, through `Workload.export`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class AdapterFolder:
 
 
 def name_lost(config: LoraConfig, model: nn.Module, adapted: Set[str]) -> None:
-    """Name the weights of the layers that `peft` would not find by their last names.
+    """Name the weights of layers where `peft` finds others by their last names.
 
     It takes no dropout where a weight is named, and needs none to infer.
 
@@ -66,7 +67,7 @@ def name_lost(config: LoraConfig, model: nn.Module, adapted: Set[str]) -> None:
         model: on the meta device.
         adapted: paths of the layers that have adapters.
     """
-    lost = last_names(adapted - found_by_peft(config, model))
+    lost = last_names(adapted ^ found_by_peft(config, model))
     if lost:
         config.target_modules = sorted(last_names(adapted) - lost)
         config.target_parameters = sorted(

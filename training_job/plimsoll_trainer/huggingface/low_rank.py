@@ -7,8 +7,7 @@ profile finds what is left by itself.
     y = W x + alpha / rank * B A x        A: rank x in, at random; B: out x rank, zero
 
 In: the argument `lora` and the blocks of a model. Out: a `LowRank`, which puts adapters
-into layers and adds them to weights. Called by `workloads`, `encoders` and
-`prepared_layers`.
+into layers and adds them to weights. Called by `workloads` and `prepared_layers`.
 """
 
 from __future__ import annotations
