@@ -24,8 +24,8 @@
         └── NotSavedError               asked to stop, with nowhere to save
 
 The entry points catch `TrainerError`, print its text and exit with its `exit_code`.
-`described` and `located` are how a message quotes what somebody else's code raised, and
-`causes` walks what that was raised from.
+`described`, `reason_of` and `located` are how a message quotes what somebody else's
+code raised, and `causes` walks what that was raised from.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import ClassVar
 
 from plimsoll_planner.errors import InvalidInputError, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.plan import Phase
+
+LONGEST_REASON = 300
+"""Letters; what is missing is named in the first of them."""
 
 
 class TrainerError(PlimsollError):
@@ -169,6 +173,11 @@ def described(error: BaseException) -> str:
     """Type of an error, and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def reason_of(error: BaseException) -> str:
+    """An error of a library that explains at length, as part of a message."""
+    return shorten(described(error), LONGEST_REASON)
 
 
 THEIR_ERRORS = (Exception, SystemExit)

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("transformers")
 
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.huggingface import configurations
+from plimsoll_trainer.huggingface import hub
 from plimsoll_trainer.huggingface.configurations import bundled, configuration_of
+from plimsoll_trainer.huggingface.pretrained import folder_of
 
 
 @pytest.mark.parametrize("name", ["Qwen3-8B", "qwen3-8b", "Qwen/Qwen3-8B"])
@@ -98,9 +99,31 @@ def test_a_hub_that_does_not_answer_is_one_line(
     text = str(error.value)
     assert "no route to the hub" in text
     assert "get config.json of some/model elsewhere, and give its folder" in text
-    monkeypatch.setattr(configurations, "find_spec", lambda _: None)
+    monkeypatch.setattr(hub, "find_spec", lambda _: None)
     with pytest.raises(WorkloadError, match="huggingface_hub is not installed"):
         configuration_of("some/model")
+
+
+def test_a_mistyped_path_is_not_here_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder and a name look like a name of the hub, which is asked; a file not."""
+
+    def unreachable(*_: object, **__: object) -> str:
+        raise OSError("no route to the hub")
+
+    for name in ("hf_hub_download", "snapshot_download"):
+        monkeypatch.setattr(f"huggingface_hub.{name}", unreachable)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build" / "tiny-qwen").mkdir(parents=True)
+    for read in (configuration_of, folder_of):
+        with pytest.raises(WorkloadError) as error:
+            read("build/tiny-qwem")
+        text = str(error.value)
+        assert "no such file or folder (build has tiny-qwen), and the hub has" in text
+    for path in ("build/", "other/config.json"):
+        with pytest.raises(WorkloadError, match=r"the folder|config\.json:"):
+            configuration_of(path)
 
 
 def test_each_bundled_model_has_a_source() -> None:

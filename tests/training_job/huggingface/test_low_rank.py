@@ -13,7 +13,7 @@ pytest.importorskip("peft")
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.errors import WorkloadError
@@ -147,6 +147,86 @@ def test_adapters_are_written_for_peft(model: Path, tmp_path: Path) -> None:
     theirs = in_fp32.merge_and_unload().state_dict()
     for name, tensor in load(merged, dtype=torch.bfloat16).state_dict().items():
         assert torch.equal(tensor, theirs[name]), name
+
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "moe_intermediate_size": 16,
+}
+EXPERTS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [0]},
+    "deepseek_v3": {
+        **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
+        **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
+        **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+    },
+    "roberta": {"is_decoder": True, "num_key_value_heads": 4},
+    "llama4_text": {"num_local_experts": 4, "intermediate_size_mlp": 48},
+}
+"""Dense layers called as `peft` calls experts; a router that is a kind of `Linear`; a
+head with a layer that is called as one of each block."""
+
+
+def saved(kind: str, model: Path, folder: Path) -> Path:
+    """Folder of a small model of another kind, with the tokenizer of the first."""
+    fields = {
+        **SIZES,
+        **EXPERTS[kind],
+        "vocab_size": 1024,
+        "max_position_embeddings": 64,
+    }
+    build: Any = AutoModelForCausalLM.from_config
+    torch.manual_seed(1)
+    made = build(AutoConfig.for_model(kind, **fields), dtype=torch.float32)
+    made.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    [
+        ("qwen3_moe", None),
+        ("qwen3_moe", ["down_proj", "gate_proj"]),
+        ("deepseek_v3", None),
+        ("llama4_text", None),
+        ("roberta", ["dense"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing")
+def test_adapters_of_other_kinds_are_written_for_peft(
+    kind: str, targets: list[str] | None, model: Path, tmp_path: Path
+) -> None:
+    """Read by `peft`, the model computes what the chain does; blocks alone have any."""
+    folder, adapters = saved(kind, model, tmp_path / "model"), tmp_path / "adapters"
+    workload = finetune(
+        str(folder),
+        data=str(model / "notes.jsonl"),
+        sequence_length=32,
+        precision="fp32",
+        lora={"rank": 2, "dropout": 0.1, "targets": targets},
+    )
+    layers = built(workload)
+    names = trained(layers)
+    assert all(name.startswith("block.") and "router" not in name for name in names)
+    states = randomised(layers)
+    adapters.mkdir()
+    assert workload.export is not None
+    workload.export(states.__getitem__, adapters)
+    load: Any = AutoModelForCausalLM.from_pretrained
+    tuned_model: Any = PeftModel.from_pretrained(load(folder), str(adapters))
+    x = ids = torch.arange(64).view(2, 32)
+    for layer in layers.values():
+        x = layer.eval()(x)
+    torch.testing.assert_close(x, tuned_model.eval()(input_ids=ids).logits)
 
 
 @pytest.mark.parametrize(

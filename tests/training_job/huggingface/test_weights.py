@@ -189,21 +189,58 @@ def lose_all(folder: Path) -> None:
     (folder / "pytorch_model.bin").touch()
 
 
-def shrink_a_tensor(folder: Path) -> None:
-    """Give one tensor another shape."""
+def change_the_second(
+    folder: Path, change: Callable[[dict[str, Tensor]], object]
+) -> None:
+    """Change tensors of the second file."""
     file = next(folder.glob("*-00002-*"))
     tensors = load_file(file)
-    name = next(name for name in tensors if "mlp" in name)
-    tensors[name] = tensors[name][:-1].clone()
+    change(tensors)
     save_file(tensors, file, {"format": "pt"})
+
+
+def shrink_a_tensor(folder: Path) -> None:
+    """Give one tensor another shape."""
+
+    def shrink(tensors: dict[str, Tensor]) -> None:
+        name = next(name for name in tensors if "mlp" in name)
+        tensors[name] = tensors[name][:-1].clone()
+
+    change_the_second(folder, shrink)
+
+
+def round_a_tensor(folder: Path) -> None:
+    """Give one tensor whole numbers."""
+
+    def rounded(tensors: dict[str, Tensor]) -> None:
+        name = next(name for name in tensors if "mlp" in name)
+        tensors[name] = tensors[name].to(torch.int8)
+
+    change_the_second(folder, rounded)
+
+
+def add_a_bias(folder: Path) -> None:
+    """Give a layer a bias that its configuration leaves out."""
+    name = "model.layers.0.self_attn.q_proj.bias"
+    change_the_second(folder, lambda tensors: tensors.update({name: torch.zeros(128)}))
+
+
+def configure(folder: Path, **fields: Any) -> None:
+    """Change the configuration beside the weights."""
+    config = folder / "config.json"
+    known = json.loads(config.read_text()) | fields
+    known.pop("layer_types", None)
+    config.write_text(json.dumps(known))
+
+
+def lose_blocks(folder: Path) -> None:
+    """Let the configuration have two of the four blocks."""
+    configure(folder, num_hidden_layers=2)
 
 
 def lose_a_tensor(folder: Path) -> None:
     """Leave a norm out, of its file and of the index."""
-    file = next(folder.glob("*-00002-*"))
-    tensors = load_file(file)
-    del tensors["model.norm.weight"]
-    save_file(tensors, file, {"format": "pt"})
+    change_the_second(folder, lambda tensors: tensors.pop("model.norm.weight"))
     index = folder / "model.safetensors.index.json"
     known = json.loads(index.read_text())
     del known["weight_map"]["model.norm.weight"]
@@ -220,10 +257,7 @@ def lie_in_the_index(folder: Path) -> None:
 
 def quantize(folder: Path) -> None:
     """Say that the weights are quantized."""
-    config = folder / "config.json"
-    known = json.loads(config.read_text())
-    known["quantization_config"] = {"quant_method": "fp8"}
-    config.write_text(json.dumps(known))
+    configure(folder, quantization_config={"quant_method": "fp8"})
 
 
 @pytest.mark.parametrize(
@@ -239,6 +273,12 @@ def quantize(folder: Path) -> None:
         (lose_a_tensor, r"has no tensor for 'model.norm.weight' of the 'qwen3' model"),
         (lie_in_the_index, r"has no tensor 'model.more', which .*index.json says"),
         (quantize, r"has quantized weights, which are not trained"),
+        (round_a_tensor, r"'model.layers.*' is of type torch.int8, and so quantized"),
+        (add_a_bias, r"no place for, 1 of them, first 'model.layers.0.self_attn.q_pr"),
+        (
+            lose_blocks,
+            r"has tensors that .* no place for, 22 of them, first 'model.lay",
+        ),
     ],
 )
 def test_broken_weights_are_refused(
@@ -281,18 +321,26 @@ def test_a_hub_that_does_not_answer_is_one_line(
         folder_of("no/body")
 
 
-def test_names_that_the_model_lacks_are_left_out(model: Path, tmp_path: Path) -> None:
-    """As a value head beside it; the export has the rest."""
+def test_names_that_the_model_lacks_are_left_out(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a value head beside it, which is said, and buffers; the export has the rest.
+
+    Blocks that predict more tokens, and lie behind the last one, are no other model's.
+    """
     folder = copied(model, tmp_path)
-    file = next(folder.glob("*-00002-*"))
-    tensors = load_file(file)
-    tensors["value_head.weight"] = torch.zeros(2)
-    save_file(tensors, file, {"format": "pt"})
+    rotary = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    spare = {"value_head.weight": torch.zeros(2), rotary: torch.zeros(2)}
+    change_the_second(folder, lambda tensors: tensors.update(spare))
     workload, anatomy = taken_apart(folder)
+    assert "'qwen3' model has no use for, 1 of them, first 'value_head" in caplog.text
     weights = pretrained(anatomy.model, folder)
-    assert weights.names.left_out == ["value_head.weight"]
+    assert weights.names.left_out == [rotary, "value_head.weight"]
     export = same_folder(tensor_names(anatomy), weights.names, anatomy.model.config)
     target = tmp_path / "target"
     target.mkdir()
     export(in_fp32(built(workload)), target)
-    assert "value_head.weight" not in load_file(target / file.name)
+    for file in target.glob("*.safetensors"):
+        assert not spare.keys() & load_file(file).keys()
+    configure(folder, num_hidden_layers=3, num_nextn_predict_layers=1)
+    assert taken_apart(folder)

@@ -19,6 +19,7 @@ are found by `block_search`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from plimsoll_trainer.adapters.model_anatomy import (
     Slot,
     spine_of,
 )
+from plimsoll_trainer.adapters.model_copies import fails_without_masks
 from plimsoll_trainer.adapters.model_tasks import (
     CAUSAL,
     Task,
@@ -112,7 +114,7 @@ def anatomy_of(
         for call, other in zip(few.calls, more.calls, strict=True)
     )
     first = few.outputs_in(0)
-    return Anatomy(
+    anatomy = Anatomy(
         model=model,
         task=task,
         sample=sample,
@@ -139,13 +141,15 @@ def anatomy_of(
         },
         calls=calls,
     )
+    return replace(anatomy, needs_masks=fails_without_masks(anatomy))
 
 
 def check_config(config: PreTrainedConfig, task: Task, sample: tuple[int, ...]) -> None:
     """Refuse what no chain of blocks comes from.
 
     Raises:
-        WorkloadError: encoder and decoder, random depth, or too long a sequence.
+        WorkloadError: encoder and decoder, no block, random depth, or too long a
+            sequence.
     """
     if config.is_encoder_decoder:
         raise WorkloadError(
@@ -158,6 +162,12 @@ def check_config(config: PreTrainedConfig, task: Task, sample: tuple[int, ...]) 
         raise WorkloadError(
             f"sequence_length {sample[0]} is beyond max_position_embeddings "
             f"{limit} of {named(config)}: raise one or lower the other"
+        )
+    num_blocks = getattr(text, "num_hidden_layers", None)
+    if isinstance(num_blocks, int) and num_blocks < 1:
+        raise WorkloadError(
+            f"num_hidden_layers {num_blocks} of {named(config)} leaves it without "
+            "blocks: give at least 1"
         )
     if rate := getattr(text, "layerdrop", 0.0):
         raise WorkloadError(

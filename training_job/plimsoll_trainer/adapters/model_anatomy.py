@@ -93,6 +93,8 @@ class Anatomy:
     """Results of each organ but those of the last passage, with a `Form` in place of
     each tensor."""
     calls: tuple[BlockCall, ...]
+    needs_masks: bool = False
+    """Whether layers beside the blocks fail if no attention masks are made."""
 
     @property
     def layered(self) -> tuple[int, ...]:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from textwrap import shorten
 from typing import Any
 
 from torch import nn
 from transformers import AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 
-from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, reason_of
 
-LONGEST_REASON = 200
-"""Letters; `transformers` may list all that it knows."""
 ALIKE = 0.8
 """Ratio of difflib, from which on a field is taken for another one misspelled."""
 
@@ -47,7 +44,7 @@ def parse_config(
     try:
         parsed: PreTrainedConfig = AutoConfig.for_model(kind, **fields)
     except Exception as error:
-        reason = shorten(described(error), LONGEST_REASON)
+        reason = reason_of(error)
         raise WorkloadError(f"model_type {kind!r} with {fields}: {reason}") from error
     check_spelling(kind, fields)
     return parsed

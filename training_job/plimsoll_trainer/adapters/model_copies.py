@@ -52,7 +52,8 @@ def build_passage(
     num_blocks = len(anatomy.calls)
     gate = Gate(enter=number - 1, stop=number if number < num_blocks else -1)
     kept = [path for path in anatomy.passages[number] if path not in anatomy.sideways]
-    masks = not anatomy.task.takes_tokens  # a model of images makes none
+    # A model of images makes none.
+    masks = anatomy.needs_masks or not anatomy.task.takes_tokens
     model = emptied(anatomy, gate, kept, masks=masks, replaced=replaced)
     return Passage(model, gate, anatomy)
 
@@ -67,6 +68,19 @@ def build_head(
 ) -> Passage:
     """Build the last layer; by identity, some of its modules are replaced by others."""
     return build_passage(anatomy, len(anatomy.calls), replaced)
+
+
+def fails_without_masks(anatomy: Anatomy) -> bool:
+    """Whether a model asks something of a mask on its way to the first block."""
+    inputs = blank_inputs(anatomy.task, anatomy.model, (1, *anatomy.sample), "meta")
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]), torch.no_grad():
+            build_embedding(anatomy)(inputs)
+    except (AttributeError, TypeError):
+        return True
+    except Exception:  # noqa: BLE001 - their code, in a form it was not made for
+        return False
+    return False
 
 
 def build_block(anatomy: Anatomy, place: int) -> Block:

@@ -157,14 +157,14 @@ def export_weights(
         raise
     except Exception as error:  # a full disk has other errors in each library
         raise CheckpointError(
-            f"weights cannot be written to {target}: {reason_of(error)}; what is "
+            f"weights cannot be written to {target}: {failure_of(error)}; what is "
             f"trained stays in {checkpoint}"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def reason_of(error: Exception) -> str:
+def failure_of(error: Exception) -> str:
     """What an export has failed of, with the file or the line of code."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror} ({error.filename})"

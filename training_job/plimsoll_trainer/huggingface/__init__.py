@@ -1,9 +1,11 @@
 """Models of `transformers` without code of one's own: configurations, entry points.
 
+hub               what is fetched from it
 configurations    of a folder, a bundled name or the hub
 remote_code       code that comes with a model, run if that is asked for
 weight_files      safetensors: names, forms and values of tensors
 weight_names      what `transformers` calls them in the model
+spare_tensors     those that the model has no place for
 pretrained        weights that layers are filled with
 low_rank          adapters that train in place of the weights
 model_folder      trained weights as `transformers` reads them

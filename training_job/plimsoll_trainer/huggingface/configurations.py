@@ -15,24 +15,21 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from transformers import CONFIG_MAPPING, logging
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, reason_of
+from plimsoll_trainer.huggingface.hub import from_hub, is_hub_name
 from plimsoll_trainer.huggingface.remote_code import register_code
 
 CONFIG_FILE = "config.json"
 BLOCKS = "num_hidden_layers"
 Configuration = PreTrainedConfig
 """As `transformers` has it, for those who do not import that."""
-LONGEST_REASON = 300
-"""Letters; the hub's client explains at length."""
 ALIKE = 0.6
 """Ratio of difflib, from which on a name is taken for another one misspelled."""
 
@@ -67,11 +64,6 @@ def configuration_of(
         f"no model {model!r}{alike or '.'} Give the folder or file of a {CONFIG_FILE}, "
         "a name that `plimsoll support` lists, or org/name of the hub"
     )
-
-
-def is_hub_name(text: str) -> bool:
-    """Whether a text looks like org/name of the hub, and like no path."""
-    return text.count("/") == 1 and not text.startswith((".", "/", "~"))
 
 
 @cache
@@ -139,7 +131,7 @@ def parsed(fields: Mapping[str, Any], model: str) -> PreTrainedConfig:
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(fields))
     except Exception as error:
-        reason = shorten(described(error), LONGEST_REASON)
+        reason = reason_of(error)
         raise WorkloadError(f"{model}: model_type {kind!r}: {reason}") from error
 
 
@@ -161,18 +153,4 @@ def downloaded(model: str) -> Path:
         WorkloadError: the hub's client is missing, or has not got it.
     """
     advice = f"get {CONFIG_FILE} of {model} elsewhere, and give its folder"
-    if find_spec("huggingface_hub") is None:
-        raise WorkloadError(
-            f"{model} is no bundled model, and huggingface_hub is not installed to ask "
-            f"the hub: {advice}"
-        )
-    # Imported here, for what is bundled or at hand needs no hub.
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - see above
-
-    try:
-        return Path(hf_hub_download(model, CONFIG_FILE))
-    except Exception as error:
-        reason = shorten(described(error), LONGEST_REASON)
-        raise WorkloadError(
-            f"{model}: the hub has not given it ({reason}): {advice}"
-        ) from error
+    return from_hub(model, lambda hub: hub.hf_hub_download(model, CONFIG_FILE), advice)

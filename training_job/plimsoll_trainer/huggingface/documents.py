@@ -24,8 +24,8 @@ from textwrap import shorten
 from typing import Any
 
 from plimsoll_trainer.adapters.text_corpus import files_at
-from plimsoll_trainer.errors import WorkloadError, causes
-from plimsoll_trainer.huggingface.configurations import LONGEST_REASON, is_hub_name
+from plimsoll_trainer.errors import LONGEST_REASON, WorkloadError, causes
+from plimsoll_trainer.huggingface.hub import is_hub_name
 
 BUILDERS = {
     ".txt": "text",

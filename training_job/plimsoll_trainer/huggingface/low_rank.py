@@ -5,11 +5,14 @@ weights are frozen. A frozen parameter has no gradient and no optimizer state, s
 profile finds what is left by itself.
 
     y = W x + alpha / rank * B A x        A: rank x in, at random; B: out x rank, zero
+
+In: the argument `lora` and the blocks of a model. Out: a `LowRank`, which puts adapters
+into layers and adds them to weights. Called by `workloads` and `prepared_layers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +48,14 @@ class LowRank:
     turned: frozenset[str]
     """Targets whose weight has its inputs first, as those of GPT-2."""
 
-    def config(self) -> LoraConfig:
-        """The adapters as `peft` describes them, also in an exported folder."""
+    def config(self, targets: Iterable[str]) -> LoraConfig:
+        """The adapters as `peft` describes them, for linear layers of some names."""
         scale: Any = self.alpha  # declared to be whole, and used as any number
         return LoraConfig(
             r=self.rank,
             lora_alpha=scale,
             lora_dropout=self.dropout,
-            target_modules=list(self.targets),
+            target_modules=list(targets),
             bias="none",
             task_type="CAUSAL_LM",
         )
@@ -62,12 +65,17 @@ class LowRank:
 
         They start from torch's random numbers, and freeze what is there.
         """
-        if not set(linear_names([module])) & set(self.targets):
+        paths = [
+            path
+            for path in linear_paths(module)
+            if path.rpartition(".")[2] in self.targets
+        ]
+        if not paths:
             return
         # Without bytes at first: `peft` moves what it makes, which nothing traced can.
         with without_modes():
             inject_adapter_in_model(
-                *(self.config(), module, ADAPTER), low_cpu_mem_usage=True
+                *(self.config(paths), module, ADAPTER), low_cpu_mem_usage=True
             )
         for inner in module.modules():
             if isinstance(inner, LoraLayer):
@@ -146,19 +154,31 @@ def low_rank(fields: Mapping[str, Any], blocks: Sequence[nn.Module]) -> LowRank:
         dropout=float(fields.get("dropout", 0.0)),
         targets=targets,
         merge=bool(fields.get("merge", False)),
-        turned=frozenset(linear_names(blocks, Conv1D)),
+        turned=frozenset(linear_names(blocks, (Conv1D,))),
     )
 
 
 def linear_names(
-    blocks: Iterable[nn.Module], kinds: type | tuple[type, ...] = LINEAR
+    blocks: Iterable[nn.Module], kinds: tuple[type[nn.Module], ...] = LINEAR
 ) -> tuple[str, ...]:
     """Last parts of the names of all linear layers in blocks, in order."""
     return tuple(
         dict.fromkeys(
-            name.rpartition(".")[2]
+            path.rpartition(".")[2]
             for block in blocks
-            for name, module in block.named_modules()
-            if isinstance(module, kinds)
+            for path in linear_paths(block, kinds)
         )
     )
+
+
+def linear_paths(
+    module: nn.Module, kinds: tuple[type[nn.Module], ...] = LINEAR
+) -> Iterator[str]:
+    """Yield paths of linear layers: of those that compute what the kind itself does.
+
+    A router may be a subclass that gives scores and indices; it is none.
+    """
+    forwards = {vars(kind)["forward"] for kind in kinds}
+    for path, inner in module.named_modules():
+        if isinstance(inner, kinds) and type(inner).forward in forwards:
+            yield path

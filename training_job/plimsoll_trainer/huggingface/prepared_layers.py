@@ -18,7 +18,7 @@ from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 
 from plimsoll_trainer.adapters.model_anatomy import Anatomy
-from plimsoll_trainer.adapters.tensor_names import members, tensor_names
+from plimsoll_trainer.adapters.tensor_names import block_name, members, tensor_names
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.model_folder import (
     Names,
@@ -79,7 +79,7 @@ def prepared(
         anatomy: of its model.
         config: of the model, as it was given.
         weights: to start from; None: fresh ones.
-        adapters: to train as well; None: there are none.
+        adapters: to train as well, in the blocks; None: there are none.
         frozen: patterns of names of parameters that do not train, as in
             `model.embed_tokens.*`.
 
@@ -95,6 +95,7 @@ def prepared(
             "give lora"
         )
     names = tensor_names(anatomy)
+    blocks = {block_name(place) for place in range(len(anatomy.calls))}
     first_of: dict[tuple[str, frozenset[str]], str] = {}
     layers = []
     for layer in workload.layers:
@@ -104,7 +105,7 @@ def prepared(
             build=layer.factory,
             name_of=name_of,
             weights=weights,
-            adapters=adapters,
+            adapters=adapters if layer.name in blocks else None,
             frozen=own,
         )
         kind = first_of.setdefault((layer.kind, own), layer.name)
@@ -148,7 +149,12 @@ def export_of(
 
     paths = {one.layer: (one.own, one.path) for one in members(anatomy)}
     blocks = {layer: pair for layer, pair in paths.items() if pair[0] == "block"}
-    return AdapterFolder(adapters=adapters, paths=blocks, source=weights.files.folder)
+    return AdapterFolder(
+        adapters=adapters,
+        paths=blocks,
+        model=anatomy.model,
+        source=weights.files.folder,
+    )
 
 
 def unshared(layer: Layer) -> Layer:

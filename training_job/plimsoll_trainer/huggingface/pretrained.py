@@ -8,10 +8,8 @@ into the memory of the host, one tensor at a time. Called by `prepared_layers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from textwrap import shorten
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +17,21 @@ from transformers import PreTrainedModel
 
 from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.tied_tensors import tensor_in
-from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.huggingface.configurations import (
-    LONGEST_REASON,
-    bundled_name,
-    is_hub_name,
-)
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.huggingface.configurations import bundled_name
+from plimsoll_trainer.huggingface.hub import from_hub, is_hub_name
 from plimsoll_trainer.huggingface.weight_files import WeightFiles, weight_files
 from plimsoll_trainer.huggingface.weight_names import WeightNames
 from plimsoll_trainer.torch_internals.operators import FakeTensor
 
-PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model")
+PATTERNS = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+)
 """Files of a model in the hub that training needs."""
 
 
@@ -119,20 +121,8 @@ def fetched(model: str) -> Path:
     Raises:
         WorkloadError: the hub's client is missing, or has not got it.
     """
-    # Imported here, for a folder at hand needs no hub.
-    try:
-        from huggingface_hub import snapshot_download  # noqa: PLC0415 - see above
-    except ModuleNotFoundError:
-        raise WorkloadError(
-            f"huggingface_hub is not installed to ask the hub for {model}: get the "
-            "model elsewhere, and give its folder"
-        ) from None
-    fetch: Callable[..., Any] = snapshot_download
-    try:
-        return Path(fetch(model, allow_patterns=list(PATTERNS)))
-    except Exception as error:
-        reason = shorten(described(error), LONGEST_REASON)
-        raise WorkloadError(
-            f"{model}: the hub has not given it ({reason}): get the model elsewhere, "
-            "and give its folder"
-        ) from error
+    return from_hub(
+        model,
+        lambda hub: hub.snapshot_download(model, allow_patterns=list(PATTERNS)),
+        "get the model elsewhere, and give its folder",
+    )

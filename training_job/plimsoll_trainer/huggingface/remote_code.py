@@ -16,7 +16,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from transformers import CONFIG_MAPPING, AutoConfig, dynamic_module_utils
@@ -24,13 +23,11 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto import modeling_auto
 from transformers.utils import hub
 
-from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, reason_of
 
 AUTO_MAP = "auto_map"
 CONFIG_CLASS = "AutoConfig"
 LOCK = ".plimsoll.lock"
-LONGEST_REASON = 300
-"""Letters; a library that is missing is named in the first of them."""
 CODE_OF: dict[type, tuple[Path, ...]] = {}
 """Files by the class of the configuration that they came with."""
 find_class: Callable[..., type] = dynamic_module_utils.get_class_from_dynamic_module
@@ -75,7 +72,7 @@ def register_code(fields: Mapping[str, Any], place: str, *, is_asked_for: bool) 
                     auto_class.register(config, found[-1], exist_ok=True)
             CODE_OF[config] = tuple(file for one in found for file in beside(one))
     except Exception as error:
-        reason = shorten(described(error), LONGEST_REASON)
+        reason = reason_of(error)
         raise WorkloadError(
             f"{place}: the code that comes with it cannot be run: {reason}"
         ) from error

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
 from plimsoll_trainer.adapters.losses import IGNORED
-from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.huggingface.configurations import CONFIG_FILE, LONGEST_REASON
+from plimsoll_trainer.errors import WorkloadError, reason_of
+from plimsoll_trainer.huggingface.configurations import CONFIG_FILE
 from plimsoll_trainer.huggingface.documents import (
     COMPLETION,
     LABELS,
@@ -97,7 +97,7 @@ class Tokenizer:
         try:
             self._tokenizer = load(str(folder), trust_remote_code=trust_remote_code)
         except Exception as error:
-            reason = shorten(described(error), LONGEST_REASON)
+            reason = reason_of(error)
             raise WorkloadError(
                 f"{folder}: its tokenizer cannot be loaded: {reason}"
             ) from error
@@ -167,7 +167,7 @@ class Tokenizer:
         try:
             text: str = self._tokenizer.apply_chat_template(messages, tokenize=False)
         except Exception as error:
-            reason = shorten(described(error), LONGEST_REASON)
+            reason = reason_of(error)
             raise WorkloadError(
                 f"{source.name}: row {at}: no text of its messages: {reason}"
             ) from error

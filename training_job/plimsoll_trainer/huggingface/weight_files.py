@@ -1,7 +1,7 @@
 """Weights in the files of safetensors: one file, or several that an index lists.
 
 In: a folder. Out: names, forms and values of tensors, each read when it is asked for.
-Called by `pretrained`, and by `exporting` for the names and the order of the files.
+Called by `pretrained`, and by `model_folder` for the names and the order of the files.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from textwrap import shorten
 from typing import Any
 
 from torch import Tensor
@@ -28,12 +27,12 @@ from transformers.core_model_loading import (
     revert_weight_conversion,
 )
 
-from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, reason_of
+from plimsoll_trainer.huggingface.spare_tensors import check_spare
 from plimsoll_trainer.huggingface.weight_files import WeightFiles
 
 Read = Callable[[str], Tensor]
 """Name of a tensor in the files -> its values."""
-LONGEST_REASON = 200
 
 
 @dataclass(kw_only=True)
@@ -72,12 +71,14 @@ class WeightNames:
         """Match the files with the model; nothing but headers is read.
 
         Raises:
-            WorkloadError: a tensor of the model is missing, or has another shape.
+            WorkloadError: a tensor of the model is missing, has another shape or is
+                quantized, or the files have tensors of another model.
         """
         self._model = model
         self.files = files
         self._state: dict[str, Tensor] = model.state_dict(keep_vars=True)
         self._rules = get_model_conversion_mapping(model)
+        self._spare: dict[str, str] = {}
         self._origins = self._matched()
         for origin in self._origins.values():
             self._check(origin)
@@ -91,6 +92,7 @@ class WeightNames:
                 f"{model.config.model_type!r} model: fetch it again, or give the "
                 "folder that this configuration belongs to"
             )
+        check_spare(files.folder, model, self._spare)
         self._reverting: Any = copy.copy(model)
         # As `from_pretrained` leaves it, for `revert_weight_conversion`.
         used = [rule for rule in self._rules if rule.was_used()]
@@ -110,14 +112,15 @@ class WeightNames:
             if target not in self._state and name in self._state:
                 target, pattern = name, None
             if target not in self._state:
-                continue  # of a head that the model has not
+                self._spare[name] = target
+                continue
             converter = by_pattern[pattern] if pattern is not None else None
             origin = found.setdefault(target, Origin(first=target, converter=converter))
             origin.sources.append((name, pattern or ""))
         return found
 
     def _check(self, origin: Origin) -> None:
-        """Compare the shapes of what is made with those of the model.
+        """Compare shapes and types of what is made with those of the model.
 
         Raises:
             WorkloadError: names the first tensor that differs.
@@ -126,7 +129,7 @@ class WeightNames:
         try:
             made = origin.made(self._model, lambda name: self.files.forms[name].empty())
         except Exception as error:
-            reason = shorten(described(error), LONGEST_REASON)
+            reason = reason_of(error)
             raise WorkloadError(
                 f"{folder}: {origin.first!r} cannot be made of "
                 f"{origin.sources[0][0]!r}: {reason}"
@@ -138,6 +141,12 @@ class WeightNames:
                     f"{folder}: tensor {name!r} is {list(tensor.shape)}, and the "
                     f"configuration makes it {list(wanted.shape)}: give the folder "
                     "whose config.json belongs to these weights"
+                )
+            is_whole = not tensor.is_floating_point()
+            if wanted is not None and wanted.is_floating_point() and is_whole:
+                raise WorkloadError(
+                    f"{folder}: tensor {name!r} is of type {tensor.dtype}, and so "
+                    "quantized: give the model before it was quantized"
                 )
         origin.makes = tuple(name for name in made if name in self._state)
 
@@ -159,8 +168,7 @@ class WeightNames:
     @property
     def left_out(self) -> list[str]:
         """Names in the files that the model has no place for."""
-        used = {name for o in self._origins.values() for name, _ in o.sources}
-        return sorted(set(self.files.forms) - used, key=dot_natural_key)
+        return list(self._spare)
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
         """Yield tensors of the model by name; those without an origin are left out.
