@@ -232,16 +232,21 @@ def test_adapters_of_other_kinds_are_written_for_peft(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lora": {"r": 4}}, "lora has no field 'r': it takes rank, alpha"),
-        ({"lora": {"rank": 0}}, "lora needs a rank of at least 1, and is given 0"),
+        ({"lora": {"r": 4}}, "lora.r: no such field; the fields are rank"),
+        (
+            {"lora": {"rank": 0}},
+            "lora.rank: got 0, allowed is a whole number at least 1",
+        ),
         (
             {"lora": {"rank": 1, "targets": ["query"]}},
             "lora targets 'query', and no linear layer .* q_proj, k_proj",
         ),
         (
             {"lora": {"rank": 1, "targets": "q_proj"}},
-            "targets 'q_proj' of lora is no li",
+            "lora.targets: got 'q_proj', allowed is a list",
         ),
+        ({"lora": 8}, "lora: got 8, allowed is a mapping of fields"),
+        ({"lora": {"rank": 1, "merge": "false"}}, "lora.merge: got 'false', allowed"),
         ({"frozen": ["model.layer.*"]}, "frozen names 'model.layer.*', and no param"),
         ({"frozen": ["*"]}, "leaves nothing to train"),
         (

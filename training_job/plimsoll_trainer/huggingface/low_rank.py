@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -22,15 +22,18 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from plimsoll_planner.records.bounds import Count, Fraction, Range
+from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import without_modes
+from plimsoll_trainer.typed import Names, fields_of
 
 LINEAR = (nn.Linear, Conv1D)
 LORA = "lora_"
 """In the names of an adapter's tensors."""
 ADAPTER = "default"
 """Name that `peft` knows the adapter by, inside of the names of its tensors."""
-FIELDS = ("rank", "alpha", "dropout", "targets", "merge")
+Scale = Annotated[float, Range(minimum=0, maximum=1e6)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,48 +115,44 @@ def fill(layer: Any) -> None:
     layer.reset_lora_parameters(ADAPTER, init_lora_weights=True)
 
 
-def low_rank(fields: Mapping[str, Any], blocks: Sequence[nn.Module]) -> LowRank:
-    """Adapters from the arguments of an entry point.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LowRankFields(Record):
+    """Fields of the argument `lora`."""
+
+    rank: Count
+    alpha: Scale | None = None
+    """Default: twice the rank."""
+    dropout: Fraction = 0.0
+    targets: Names | None = None
+    """Default: all linear layers."""
+    merge: bool = False
+
+
+def low_rank(given: object, blocks: Sequence[nn.Module]) -> LowRank:
+    """Adapters from the argument of an entry point.
 
     Args:
-        fields: `rank`, and if wanted `alpha` (default: twice the rank), `dropout`
-            (default 0), `targets` (default: all linear layers) and `merge` (default:
-            adapters are exported alone).
+        given: see `LowRankFields`.
         blocks: of the model, on the meta device.
 
     Raises:
         WorkloadError: a field is unknown or of the wrong kind, or names no linear
             layer.
     """
-    for name in fields:
-        if name not in FIELDS:
-            raise WorkloadError(
-                f"lora has no field {name!r}: it takes {', '.join(FIELDS)}"
-            )
-    rank = fields.get("rank", 0)
-    if not isinstance(rank, int) or rank < 1:
-        raise WorkloadError(
-            f"lora needs a rank of at least 1, and is given {rank!r}: 8 or 16 are usual"
-        )
+    fields = fields_of(LowRankFields, given, "lora")
     linear = linear_names(blocks)
-    targets = fields.get("targets") or linear
-    if isinstance(targets, str) or not isinstance(targets, Iterable):
-        raise WorkloadError(
-            f"targets {targets!r} of lora is no list: give names such as ['q_proj']"
-        )
-    targets = tuple(str(name) for name in targets)
-    for name in targets:
+    for name in fields.targets or ():
         if name not in linear:
             raise WorkloadError(
                 f"lora targets {name!r}, and no linear layer of a block has that name: "
                 f"there are {', '.join(linear)}"
             )
     return LowRank(
-        rank=rank,
-        alpha=float(fields.get("alpha", 2 * rank)),
-        dropout=float(fields.get("dropout", 0.0)),
-        targets=targets,
-        merge=bool(fields.get("merge", False)),
+        rank=fields.rank,
+        alpha=2.0 * fields.rank if fields.alpha is None else fields.alpha,
+        dropout=fields.dropout,
+        targets=fields.targets or linear,
+        merge=fields.merge,
         turned=frozenset(linear_names(blocks, (Conv1D,))),
     )
 
