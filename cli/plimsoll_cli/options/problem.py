@@ -2,7 +2,7 @@
 
 In: what a person typed (`question`). Out: records; everything is checked on the way,
 and errors name options: `--steps` for `Problem.num_steps`. Documents that people write
-themselves keep the paths of their fields. Called by `plan` and `compare`.
+themselves keep the paths of their fields. Called by `plan`, `compare` and `solve`.
 """
 
 from __future__ import annotations
