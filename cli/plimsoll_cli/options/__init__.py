@@ -1,6 +1,6 @@
 """Words of the command line, as values and records.
 
-types               words of the command line as values: numbers, memory, JSON
+types               words of the command line as values: numbers, memory, models
 home                the folder of plans, profiles and checkpoints
 question            the options of a question, made of the table of search fields
 files               documents that are read and written

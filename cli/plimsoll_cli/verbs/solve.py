@@ -13,7 +13,7 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.model import Training, model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import COUNT
+from plimsoll_cli.options.types import COUNT, MODEL
 from plimsoll_cli.options.unknown import (
     SCALES,
     End,
@@ -41,7 +41,7 @@ from plimsoll_profiler.errors import BadWorkloadError
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.option(
     "--for",
     "unknown",
