@@ -170,9 +170,21 @@ def downloaded(model: str) -> Path:
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - see above
 
     try:
+        require_answer(model)
         return Path(hf_hub_download(model, CONFIG_FILE))
     except Exception as error:
         reason = shorten(described(error), LONGEST_REASON)
         raise WorkloadError(
             f"{model}: the hub has not given it ({reason}): {advice}"
         ) from error
+
+
+def require_answer(model: str) -> None:
+    """Ask the hub once for what its cache has not got.
+
+    A download asks six times, with a line and a longer wait after each.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415 - as above
+
+    if try_to_load_from_cache(model, CONFIG_FILE) is None:
+        get_hf_file_metadata(hf_hub_url(model, CONFIG_FILE))
