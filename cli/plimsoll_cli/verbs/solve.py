@@ -130,14 +130,12 @@ def largest_value(
 
         edges = largest(judge, values.grain, values.limit)
         problem = ask(edges.fits or values.grain)
-        fits, has_floor = (
-            edges.fits,
-            at_any_speed(problem).objective != problem.objective,
-        )
+        has_floor = at_any_speed(problem).objective != problem.objective
+        fits = edges.fits
         if fits and has_floor:
             is_falling = unknown is not Unknown.MICRO_BATCH
             fits = largest_of(is_fast, values.grain, fits, is_falling=is_falling)
-    refusal = refusals.get(edges.limit + values.grain, "")
+    refusal = refusals.get(edges.limit + values.grain, "")  # none, if a value fails
     end = End.MODEL if refusal else values.end
     return Found(
         unknown=unknown,
@@ -147,7 +145,7 @@ def largest_value(
         grain=values.grain,
         limit=edges.limit,
         end=End.FAILS if edges.fails else end,
-        refusal="" if edges.fails else refusal,
+        refusal=refusal,
         has_floor=has_floor,
         batch=ask(fits or values.grain).global_batch_size,
         machines=tuple(offer.name for offer in problem.offers),
