@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from plimsoll_planner import exit_codes
 from plimsoll_planner.errors import InvalidInputError, PlimsollError
 
 
@@ -68,5 +69,8 @@ class ExitCode(IntEnum):
 def exit_code_of(error: PlimsollError) -> ExitCode:
     """The exit code for an error."""
     if isinstance(error, InvalidInputError):
+        return ExitCode.BAD_INPUT
+    # A model that cannot be used is named alike, whichever process reads it.
+    if getattr(error, "exit_code", None) is exit_codes.ExitCode.BAD_WORKLOAD:
         return ExitCode.BAD_INPUT
     return ExitCode.FAILED

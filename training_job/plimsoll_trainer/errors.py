@@ -170,9 +170,16 @@ def exit_code_of(error: PlimsollError) -> ExitCode:
 
 
 def described(error: BaseException) -> str:
-    """Type of an error, and the first line of its text."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Type of an error, and its text up to a line that no colon ends.
+
+    What checks a field puts the reason on the next line.
+    """
+    text = type(error).__name__
+    for line in filter(None, map(str.strip, str(error).splitlines())):
+        text += f" {line}" if text.endswith(":") else f": {line}"
+        if not line.endswith(":"):
+            break
+    return text
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """Words of the command line, as values and records.
 
-types               words of the command line as values: numbers, memory, JSON
+types               words of the command line as values: numbers, memory, models
 home                the folder of plans, profiles and checkpoints
 question            the options of a question, made of the table of search fields
 files               documents that are read and written
@@ -9,6 +9,7 @@ named_devices       machines by the name of their device
 machines            the machines that a plan may use
 manifest            the manifest, from a file or from stdin
 model               a profile, or the model that one is made of
+unknown             what `solve` looks for, and the question about a value
 grid                other counts and micro-batches beside an answer
 emitted             the question as a manifest
 problem             profile, files and options as a `Problem`; its errors name options

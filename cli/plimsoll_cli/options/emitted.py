@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_cli.options.files import write_text
-from plimsoll_cli.options.model import Training, is_profile, request_of
+from plimsoll_cli.options.model import Training, profile_in, request_of
 from plimsoll_cli.options.named_devices import table_on
 from plimsoll_operator.api.manifest import LONGEST_NAME
 from plimsoll_operator.api.manifest_text import AskedWorkload, manifest_text
@@ -31,7 +31,7 @@ def check_emitted(path: Path | None, model: str, options: Mapping[str, Any]) -> 
     """
     if path is None:
         return
-    if is_profile(Path(model)):
+    if profile_in(model) is not None:
         raise InvalidInputError(
             f"{EMIT}: {model} is a profile, which does not say how its workload is "
             "built: name the model"

@@ -4,9 +4,9 @@
     Qwen3-8B, ./qwen, org/model   a model of `transformers`: profiled by a trace
     torchvision:resnet50          a classifier of `torchvision`, likewise
 
-In: what was typed. Out: a `ModelProfile`. Called by `plan` and `compare`. A profile of
-a model is kept in the user's cache: it is the same until the model, the options or any
-of the installed code changes.
+In: what was typed. Out: a `ModelProfile`. Called by `plan`, `compare` and `solve`. A
+profile of a model is kept in the user's cache: it is the same until the model, the
+options or any of the installed code changes.
 """
 
 from __future__ import annotations
@@ -156,15 +156,15 @@ def profile_of(
     Raises:
         InvalidInputError: there is no such model, or options do not go with it.
     """
-    path = Path(model)
-    if is_profile(path):
+    found = profile_in(model)
+    if found is not None:
         for option, value in training.options.items():
             if value is not None:
                 raise InvalidInputError(
-                    f"{option}: {path} is a profile, which was made with one; leave it "
-                    "away, or name the model"
+                    f"{option}: {model} is a profile, which was made with one; leave "
+                    "it away, or name the model"
                 )
-        return read(path, ModelProfile)
+        return found
     place = cache_folder() / f"{cache_key(model, training)}.json"
     with suppress(PlimsollError, OSError):
         return read(place, ModelProfile)
@@ -174,6 +174,21 @@ def profile_of(
         place.parent.mkdir(parents=True, exist_ok=True)
         write(place, made)
     return made
+
+
+def profile_in(model: str) -> ModelProfile | None:
+    """The profile in a file; None where what was typed is no file of one.
+
+    Raises:
+        InvalidInputError: a file is neither a profile nor a configuration.
+    """
+    path = Path(model)
+    if not is_profile(path):
+        return None
+    try:
+        return read(path, ModelProfile)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; a configuration has a model_type") from None
 
 
 def is_profile(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 In: what a person typed (`question`). Out: records; everything is checked on the way,
 and errors name options: `--steps` for `Problem.num_steps`. Documents that people write
-themselves keep the paths of their fields. Called by `plan` and `compare`.
+themselves keep the paths of their fields. Called by `plan`, `compare` and `solve`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,10 +28,11 @@ from plimsoll_planner.errors import (
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search_fields import problem_parts
-from plimsoll_planner.vocabulary import IN_OPTIONS
+from plimsoll_planner.vocabulary import IN_OPTIONS, Vocabulary
 
 LAYERS_OF = {
     "override.recomputed_layers": "--recompute",
@@ -43,6 +45,12 @@ LISTS = {
 }
 """Lists of whole numbers, by the path of their row: option and example."""
 OFFERS_ADVICE = "plimsoll offers --output json > offers.json lists this machine"
+PRICELESS = (
+    f"--objective: MinimizeCost needs prices, which {ON} has none of: give a table of "
+    "machines with a column Price, by --offers"
+)
+NAMED = Vocabulary(IN_OPTIONS.names | {"offers": ON})
+"""The words of the command line, if machines are named by their device."""
 LAYERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
 NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
@@ -53,11 +61,11 @@ def read_problem(profile: ModelProfile, options: dict[str, Any]) -> Problem:
     Raises:
         InvalidInputError: a file cannot be read, or parts do not fit together.
     """
-    values = typed(options)
-    with errors_in_options():
-        offers = machines(profile, values["offers"], options.pop("on"))
-        if values["limits.max_gpus"] is None and values["offers"] is None:
-            values["limits.max_gpus"] = num_devices(offers)
+    values, named = typed(options), options.pop("on")
+    with errors_in_options(NAMED if named else IN_OPTIONS):
+        if named and values["objective.goal"] is Goal.MINIMIZE_COST:
+            raise InvalidInputError(PRICELESS)
+        offers = machines(profile, values["offers"], named)
         for field, (option, example) in LISTS.items():
             if values[field] is not None:
                 values[field] = parse_list(option, values[field], example)
@@ -65,6 +73,10 @@ def read_problem(profile: ModelProfile, options: dict[str, Any]) -> Problem:
             if values[field] is not None:
                 values[field] = parse_layers(option, values[field], profile)
         parts = problem_parts(values)
+        most = num_devices(offers) if named else None
+        if most is not None and values["limits.max_gpus"] is None:
+            most = max(most, parts["override"].least_gpus)
+            parts["limits"] = replace(parts["limits"], max_gpus=most)
         overheads = (read(path, DeviceOverhead) for path in values["overheads"])
         return Problem(
             profile=profile,
@@ -83,7 +95,11 @@ def machines(
     Raises:
         InvalidInputError: neither or both are given, or one of them is no good.
     """
-    if (path is None) == (not named):
+    if path is not None and named:
+        raise InvalidInputError(
+            f"{ON} and --offers both name the machines: leave one of them away"
+        )
+    if path is None and not named:
         raise InvalidInputError(
             "the machines: give --on, such as --on 8xH100-80GB, or --offers with a "
             f"table; {OFFERS_ADVICE}"
@@ -158,14 +174,14 @@ def parse_layers(option: str, text: str, profile: ModelProfile) -> tuple[int, ..
 
 
 @contextmanager
-def errors_in_options() -> Generator[None]:
+def errors_in_options(words: Vocabulary) -> Generator[None]:
     """Raise errors about a problem's fields as errors about options.
 
     Raises:
         InvalidInputError: one line with what was typed and what is allowed.
     """
     try:
-        with IN_OPTIONS.errors():
+        with words.errors():
             yield
     except InvalidFieldError as error:
         if not error.path.startswith("--"):

@@ -1,7 +1,7 @@
 """The options that make a question, one for each row of the table of search fields.
 
-In: rows, and a command of click. Out: the command with their options. Called by `plan`
-and `compare`; what was typed becomes records in `problem`.
+In: rows, and a command of click. Out: the command with their options. Called by `plan`,
+`compare` and `solve`; what was typed becomes records in `problem`.
 """
 
 from __future__ import annotations

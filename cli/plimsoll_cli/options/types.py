@@ -1,4 +1,4 @@
-"""Types of options: numbers, amounts of memory, JSON; each refuses in one line.
+"""Types of options: numbers, memory, models, JSON; each refuses in one line.
 
 In: a word of the command line. Out: a value. Called by click for every verb's options.
 """
@@ -91,6 +91,24 @@ class FolderPath(click.Path):
         if not str(value):
             self.fail("got an empty name, allowed is a folder", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class ModelName(click.ParamType[str]):
+    """A model or a profile, as typed; an empty name is refused."""
+
+    name = "model"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The name, or fail with what may be given."""
+        if not str(value).strip():
+            rule = "a profile, a folder with a config.json, or a name of a model"
+            self.fail(f"got an empty name, allowed is {rule}", param, ctx)
+        return str(value)
+
+
+MODEL = ModelName()
 
 
 class JsonObject(click.ParamType[str]):

@@ -5,6 +5,7 @@ scales          numbers in their units, and round ones along an axis
 tables          tables of any width; bytes and FLOP in their cells
 answer_tables   plans, alternatives and combinations as tables
 usual_table     plans that people use, beside ours
+largest_lines   the largest value that fits, or the fewest devices
 profiling       a bar while a profile is made
 memory_bars     a bar for each rank, up to its load line
 frontier_table  memory against speed, point by point

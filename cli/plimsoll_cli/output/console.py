@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -69,6 +69,17 @@ def at_work(what: str) -> Generator[None]:
     ) as page_bars:
         page_bars.add_task(what, total=None)
         yield
+
+
+@contextmanager
+def line_by_line() -> Generator[Callable[[str], None]]:
+    """Show what is under way: on a terminal in one line, in a log in a line each."""
+    page = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not page.is_terminal:
+        yield lambda text: click.echo(text, err=True)
+        return
+    with page.status("searching") as status:
+        yield status.update
 
 
 def print_json(value: object) -> None:

@@ -11,7 +11,7 @@ import click
 from plimsoll_cli.options.model import model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import COUNT
+from plimsoll_cli.options.types import COUNT, MODEL
 from plimsoll_cli.output import usual_table
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.profiling import with_progress
@@ -31,7 +31,7 @@ LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @model_options
 @question_options(
     but=("--objective", "--whole-nodes", "--gpus", "--cuts", "--recompute")

@@ -17,7 +17,7 @@ from plimsoll_cli.options.grid import grid_limit_s, grid_options
 from plimsoll_cli.options.model import model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import PATH, WholeNumber
+from plimsoll_cli.options.types import MODEL, PATH, WholeNumber
 from plimsoll_cli.output.answer_tables import (
     ALTERNATIVES_LESS_IMPORTANT,
     PLAN_LESS_IMPORTANT,
@@ -73,7 +73,7 @@ MOST_SPEEDS = 100
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @model_options
 @question_options()
 @click.option("--out", type=PATH, help="Write the plan here, as JSON.")

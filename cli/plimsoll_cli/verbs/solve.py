@@ -2,75 +2,68 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import cache
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import click
-from rich.console import Console
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.options.model import (
-    Training,
-    is_profile,
-    model_options,
-    profile_of,
-    training_of,
-)
+from plimsoll_cli.options.model import Training, model_options, profile_of, training_of
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import COUNT
-from plimsoll_cli.output.console import Output, output_option, print_json, say
-from plimsoll_cli.output.profiling import quietly
-from plimsoll_planner.errors import InvalidInputError
+from plimsoll_cli.options.types import COUNT, MODEL
+from plimsoll_cli.options.unknown import (
+    SCALES,
+    End,
+    Range,
+    Unknown,
+    asking,
+    check_free,
+    range_of,
+)
+from plimsoll_cli.output.console import (
+    Output,
+    at_work,
+    line_by_line,
+    output_option,
+    print_json,
+    say,
+)
+from plimsoll_cli.output.largest_lines import Found, lines_of
+from plimsoll_cli.output.profiling import quietly, with_progress
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.solution import Solution
-from plimsoll_planner.revising.observed import fits
-
-
-class Unknown(StrEnum):
-    """Quantities that may be looked for."""
-
-    SEQUENCE = "sequence"
-    MICRO_BATCH = "micro-batch"
-    DEPTH = "depth"
-    DEVICES = "devices"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scale:
-    """Values that an unknown may have."""
-
-    grain: int
-    limit: int
-    noun: str
-
-
-SCALES = {
-    Unknown.SEQUENCE: Scale(grain=256, limit=2**20, noun="tokens in a sample"),
-    Unknown.MICRO_BATCH: Scale(grain=1, limit=2**12, noun="samples in a micro-batch"),
-    Unknown.DEPTH: Scale(grain=1, limit=1024, noun="blocks"),
-}
+from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.text.explain import certificate_lines, infeasible_lines
+from plimsoll_profiler.errors import BadWorkloadError
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.option(
     "--for",
     "unknown",
     type=click.Choice([one.value for one in Unknown]),
     required=True,
-    help="What is to be as large as fits; devices: as few as do, as `plan` has it.",
+    help="What is to be as large as fits; devices: as few as fit.",
 )
-@click.option("--at-most", type=COUNT, help="The largest value that is tried.")
+@click.option(
+    "--at-most",
+    type=COUNT,
+    help="The largest value that is tried; for devices it is --max-gpus.",
+)
 @click.option("--grain", type=COUNT, help="Values are multiples of this.")
 @model_options
-@question_options()
+@question_options(but=("--batch",))
+@click.option(
+    "--batch",
+    type=COUNT,
+    help="How many samples a step takes, over all replicas together; for micro-batch, "
+    "rounded up to whole micro-batches.  [default: 32; for micro-batch, as many "
+    "micro-batches as there may be GPUs]",
+)
 @output_option
 def solve(
     model: str,
@@ -83,103 +76,132 @@ def solve(
     """Find the largest value with which the training of MODEL fits, and proves it.
 
     Between the largest value that fits for sure and the least that fails for sure lie
-    those that are undecided, as with `plimsoll plan`.
+    those that are undecided, as with `plimsoll plan`. With --min-throughput or
+    --deadline, it is the largest of those that fit which reaches that rate as well.
     """
-    # Imported here, for the other verbs need no numpy.
-    from plimsoll_planner.search.largest import largest  # noqa: PLC0415 - see above
-
-    wanted = Unknown(unknown)
+    wanted, training = Unknown(unknown), training_of(options)
+    check_free(wanted, model, training, options)
     if wanted is Unknown.DEVICES:
-        raise click.UsageError(
-            "--for devices: `plimsoll plan` finds the fewest, with the same options"
-        )
-    scale = SCALES[wanted]
-    step, limit = grain or scale.grain, at_most or scale.limit
-    if limit < step:
-        raise InvalidInputError(
-            f"--at-most: got {limit}, allowed is at least {step}, which is --grain"
-        )
-    ask = asking(wanted, model, training_of(options), options)
-    with Console(stderr=True).status("searching") as status:
-
-        def judge(value: int) -> Verdict:
-            status.update(f"{value:,} {scale.noun}")
-            return verdict_on(ask(value))
-
-        found = largest(judge, step, limit)
-    if output == Output.JSON:
-        print_json(
-            {"for": unknown, "fits": found.fits, "fails": found.fails, "grain": step}
-        )
+        if at_most or grain:
+            raise click.UsageError(
+                "--for devices: the limit is --max-gpus, in steps of 1"
+            )
+        found, lines = fewest_devices(model, training, options)
     else:
-        say(*lines_of(found.fits, found.fails, limit, scale.noun))
+        values = range_of(wanted, grain, at_most, options["max_micro_batch"])
+        ask = asking(wanted, model, training, options, quietly)
+        found = largest_value(wanted, ask, values)
+        lines = lines_of(found)
+    if output == Output.JSON:
+        print_json(found.to_json())
+    else:
+        say(*lines)
     if found.fits is None:
         click.get_current_context().exit(ExitCode.NO_PLAN)
 
 
-def asking(
-    unknown: Unknown, model: str, training: Training, options: dict[str, Any]
-) -> Callable[[int], Problem]:
-    """A function that asks about one value.
+def largest_value(
+    unknown: Unknown, ask: Callable[[int], Problem], values: Range
+) -> Found:
+    """Search at any speed, then for the rate that was asked for.
 
     Raises:
-        InvalidInputError: an option fixes what is looked for, or a profile does.
+        BadWorkloadError: the model does not take even the least value.
     """
-    fixed = {
-        Unknown.SEQUENCE: training.sequence_length,
-        Unknown.MICRO_BATCH: options["micro_batch"],
-        Unknown.DEPTH: training.num_blocks,
-    }
-    if fixed[unknown] is not None:
-        raise InvalidInputError(
-            f"--for {unknown}: it is fixed by another option; leave that away"
-        )
-    if unknown is not Unknown.MICRO_BATCH and is_profile(Path(model)):
-        raise InvalidInputError(
-            f"--for {unknown}: {model} is a profile, which has it already; name the "
-            "model"
-        )
+    # Imported here, for the other verbs need no numpy.
+    from plimsoll_planner.search.largest import largest, largest_of  # noqa: PLC0415
 
-    @cache
-    def profile(asked: Training) -> ModelProfile:
-        return profile_of(model, asked, quietly)
+    refusals: dict[int, str] = {}
+    with line_by_line() as show:
 
-    def ask(value: int) -> Problem:
-        asked, given = training, dict(options)
-        if unknown is Unknown.SEQUENCE:
-            asked = replace(training, sequence_length=value)
-        elif unknown is Unknown.DEPTH:
-            asked = replace(training, num_blocks=value)
-        else:
-            given["micro_batch"] = value
-            batch = given["batch"] or 1
-            given["batch"] = -(-batch // value) * value
-        return read_problem(profile(asked), given)
+        def judge(value: int) -> Verdict | None:
+            show(f"trying {SCALES[unknown].text(value)}")
+            try:
+                return verdict_on(at_any_speed(ask(value)))
+            except BadWorkloadError as error:
+                if value == values.grain:
+                    raise
+                refusals[value] = str(error)
+                return None
 
-    return ask
+        def is_fast(value: int) -> bool:
+            show(f"trying the rate of {SCALES[unknown].text(value)}")
+            return verdict_on(ask(value)) is Verdict.FITS
+
+        edges = largest(judge, values.grain, values.limit)
+        problem = ask(edges.fits or values.grain)
+        has_floor = at_any_speed(problem).objective != problem.objective
+        fits = edges.fits
+        if fits and has_floor:
+            is_falling = unknown is not Unknown.MICRO_BATCH
+            fits = largest_of(is_fast, values.grain, fits, is_falling=is_falling)
+    refusal = refusals.get(edges.limit + values.grain, "")  # none, if a value fails
+    end = End.MODEL if refusal else values.end
+    return Found(
+        unknown=unknown,
+        fits=fits,
+        fits_at_any_speed=edges.fits,
+        fails=edges.fails,
+        grain=values.grain,
+        limit=edges.limit,
+        end=End.FAILS if edges.fails else end,
+        refusal=refusal,
+        has_floor=has_floor,
+        batch=ask(fits or values.grain).global_batch_size,
+        machines=tuple(offer.name for offer in problem.offers),
+    )
+
+
+def at_any_speed(problem: Problem) -> Problem:
+    """The problem without the rates that were given by hand."""
+    objective = replace(problem.objective, min_samples_per_s=None, deadline_s=None)
+    return replace(problem, objective=objective)
 
 
 def verdict_on(problem: Problem) -> Verdict:
-    """Whether the job fits on its machines, at a speed that will do.
+    """Whether the job fits on its machines, at the rates that were given.
 
     A plan that is fixed by hand may not.
     """
-    from plimsoll_planner.search.answer import solve as answer_to  # noqa: PLC0415
+    # Its own imports take long; the answer without what is fixed is not needed.
+    from plimsoll_planner.search.answer import solve_as_fixed  # noqa: PLC0415
 
-    answer = answer_to(problem)
-    if isinstance(answer, Solution):
-        plan, limits = answer.plan, problem.limits
-        if all(fits(plan, limits, stage, 0) for stage in plan.stages):
-            return Verdict.FITS
+    answer = solve_as_fixed(problem, time.perf_counter)
+    if isinstance(answer, Solution) and answer.termination is not Termination.FIXED:
+        return Verdict.FITS
     verdicts = {one.verdict for one in answer.certificate.counts}
     return Verdict.FAILS if verdicts == {Verdict.FAILS} else Verdict.UNDECIDED
 
 
-def lines_of(fits: int | None, fails: int | None, limit: int, noun: str) -> list[str]:
-    """The answer for people."""
-    largest = "none fits for sure" if fits is None else f"{fits:,} {noun} fit"
-    if fails is None:
-        least = f"up to {limit:,} none fails for sure (--at-most)"
-    else:
-        least = f"{fails:,} fail"
-    return [f"{largest}; {least}; between them nothing is proven"]
+def fewest_devices(
+    model: str, training: Training, options: dict[str, Any]
+) -> tuple[Found, list[str]]:
+    """The search of `plimsoll plan`: the fewest, and its lines about them."""
+    from plimsoll_planner.search.answer import solve_as_fixed  # noqa: PLC0415
+
+    problem = read_problem(profile_of(model, training, with_progress), options)
+    with at_work("searching"):
+        answer = solve_as_fixed(problem, time.perf_counter)
+    certificate = answer.certificate
+    fits, slow = certificate.fewest_at_floor, certificate.fewest_at_any_speed
+    failing = [
+        one.num_gpus
+        for one in certificate.counts[: fits and fits - 1]
+        if one.verdict is Verdict.FAILS
+    ]
+    found = Found(
+        unknown=Unknown.DEVICES,
+        fits=fits,
+        fits_at_any_speed=slow,
+        fails=max(failing, default=None),
+        grain=1,
+        limit=problem.limits.max_gpus,
+        end=End.FITS if fits else End.MAX_GPUS,
+        batch=problem.global_batch_size,
+        machines=tuple(offer.name for offer in problem.offers),
+    )
+    if isinstance(answer, Infeasible):
+        return found, infeasible_lines(answer)
+    if answer.termination is Termination.FIXED:
+        return found, ["none fits for sure", *answer.warnings]
+    return found, certificate_lines(certificate)

@@ -11,6 +11,7 @@ import click
 from rich.progress import track
 
 from plimsoll_cli.options.model import task_option, trust_option
+from plimsoll_cli.options.types import MODEL
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table, table_of
 
@@ -28,7 +29,7 @@ LONGEST_REASON = 90
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, type=MODEL)
 @click.option(
     "--all",
     "is_survey",

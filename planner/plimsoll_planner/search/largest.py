@@ -8,7 +8,8 @@ the verb `solve`. Each verdict is the same as a plan's, so there are two edges:
                largest              least
 
 Values below one that fits are taken to fit, and values above one that fails to fail:
-more of these takes more memory.
+more of these takes more memory. Values may also end before one fails: a model takes no
+longer sequence than it has positions for.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 
 from plimsoll_planner.records.interval import Verdict
 
-Judge = Callable[[int], Verdict]
+Judge = Callable[[int], Verdict | None]
+"""None: there is no such value, nor a larger one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,15 +31,17 @@ class Largest:
     """The largest that fits; None: not even the grain does."""
     fails: int | None
     """The least that fails; None: the limit does not."""
+    limit: int
+    """The largest that there is, of those that may be tried."""
     num_asked: int
     """Values that were judged."""
 
 
 def largest(judge: Judge, grain: int, limit: int) -> Largest:
     """Find both edges between a grain and a limit, which are tried as well."""
-    known: dict[int, Verdict] = {}
+    known: dict[int, Verdict | None] = {}
 
-    def verdict(count: int) -> Verdict:
+    def verdict(count: int) -> Verdict | None:
         """Verdict on so many grains."""
         if count not in known:
             known[count] = judge(count * grain)
@@ -45,10 +49,13 @@ def largest(judge: Judge, grain: int, limit: int) -> Largest:
 
     most = max(limit // grain, 1)
     fits = last(most, lambda count: verdict(count) is Verdict.FITS)
-    holds = last(most, lambda count: verdict(count) is not Verdict.FAILS)
+    open_ = (Verdict.FITS, Verdict.UNDECIDED)
+    holds = last(most, lambda count: verdict(count) in open_)
+    is_end = holds == most or verdict(holds + 1) is None
     return Largest(
         fits=fits * grain if fits else None,
-        fails=(holds + 1) * grain if holds < most else None,
+        fails=None if is_end else (holds + 1) * grain,
+        limit=(holds if is_end else most) * grain,
         num_asked=len(known),
     )
 
@@ -66,3 +73,20 @@ def last(most: int, holds: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
+
+
+def largest_of(
+    is_met: Callable[[int], bool], grain: int, top: int, *, is_falling: bool
+) -> int | None:
+    """The largest value up to one that fits, with which something else is met as well.
+
+    If that is falling, it is met by all values below one that meets it: longer
+    sequences are slower. Micro-batches have a best speed somewhere, so there each value
+    is tried, from above.
+    """
+    counts = range(top // grain, 0, -1)
+    if is_falling:
+        found = last(counts[0], lambda count: is_met(count * grain))
+    else:
+        found = next((count for count in counts if is_met(count * grain)), 0)
+    return found * grain or None

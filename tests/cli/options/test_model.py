@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_cli.options import model
+from plimsoll_cli.options.emitted import check_emitted
 from plimsoll_cli.options.model import Training, is_profile, profile_of
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import save
@@ -64,6 +65,29 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
     assert not profiler.asked
     with pytest.raises(InvalidInputError, match=r"--sequence: .* is a profile"):
         profile_of(str(path), TOKENS, profiler)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("missing.json", None, "missing.json: No such file"),
+        ("config.json", '{"model_type": "llama",', "not readable as JSON"),
+        ("README.md", "# A page", "not readable as JSON"),
+        ("other.json", '{"hidden_size": 8}', "a configuration has a model_type"),
+    ],
+)
+def test_a_file_that_is_neither_says_what_is_wrong(
+    name: str, text: str | None, message: str, tmp_path: Path
+) -> None:
+    """Also beside options that no profile takes."""
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    for training in (NOTHING, TOKENS):
+        with pytest.raises(InvalidInputError, match=message):
+            profile_of(str(path), training, Profiler())
+    with pytest.raises(InvalidInputError, match=message):
+        check_emitted(tmp_path / "plan.yaml", str(path), {"steps": 1, "offers": None})
 
 
 def test_a_model_is_profiled_once(tmp_path: Path) -> None:

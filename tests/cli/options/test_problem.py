@@ -12,6 +12,7 @@ import pytest
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.options.problem import read_problem
 from plimsoll_planner.records.document import load, save, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, EdgeColumns, ModelProfile
 from tests.support.builders import a_fingerprint
@@ -215,6 +216,23 @@ def test_offers_of_another_kind_are_told_with_their_file(
             f"{offers}: lists {found} devices, and the profile is for emul" in printed
         )
         assert "--device" in printed
+
+
+def test_devices_that_are_fixed_need_no_limit() -> None:
+    """More than there are has an answer, and nobody typed --max-gpus."""
+    profile = chain_profile([BLOCK], device_kind=DeviceKind.CUDA)
+    options = {"engine": "plimsoll", "overhead": (), "on": ("1xL4",)}
+    assert read_problem(profile, dict(options)).limits.max_gpus == 1
+    assert read_problem(profile, options | {"gpus": 2}).limits.max_gpus == 2
+
+
+@pytest.mark.parametrize("verb", ["plan", "compare", "solve", "support"])
+def test_an_empty_name_is_no_model(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a variable that is not set."""
+    assert main([verb, ""]) == ExitCode.USAGE
+    assert "got an empty name, allowed is a profile" in capsys.readouterr().err
 
 
 def test_limits_are_told_as_options(

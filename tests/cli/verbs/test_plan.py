@@ -460,7 +460,13 @@ def test_machines_are_named_once(
     assert "give --on, such as --on 8xH100-80GB, or --offers" in capsys.readouterr().err
     both = ["plan", profile, "--on", "8xH100", "--offers", table]
     assert main(both) == ExitCode.BAD_INPUT
-    capsys.readouterr()
+    assert "--on and --offers both name the machines" in capsys.readouterr().err
+    cost = ["--on", "8xH100", "--objective", "MinimizeCost", "--steps", "9"]
+    assert main(["plan", profile, *cost]) == ExitCode.BAD_INPUT
+    assert "needs prices, which --on has none of" in capsys.readouterr().err
+    twice = ["plan", profile, "--on", "8xH100", "--on", "8xH100-80GB"]
+    assert main(twice) == ExitCode.BAD_INPUT
+    assert capsys.readouterr().err.startswith("plimsoll: --on: ")
     assert main(["plan", profile, "--on", "2xL4", "--on", "3xT4"]) == ExitCode.BAD_INPUT
     assert "the profile has no times for L4-24GB" in capsys.readouterr().err
     emulated = a_profile_file(tmp_path)

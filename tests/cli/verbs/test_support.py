@@ -61,10 +61,32 @@ def test_a_classifier_of_images_says_nothing_of_tokens(
 
 def test_what_is_no_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """With those that resemble it."""
-    assert main(["support", "Qwen3-9B"]) != ExitCode.DONE
+    assert main(["support", "Qwen3-9B"]) == ExitCode.BAD_INPUT
     assert "did you mean Qwen3-" in capsys.readouterr().err
     assert main(["support", "Qwen3-8B", "--all"]) == ExitCode.USAGE
     assert main(["support", "--task", "fill-mask"]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no JSON in UTF-8"),
+        ('{"model_type": "gpt2", "n_embd": -8}', "-8"),
+        (
+            '{"model_type": "llama", "vocab_size": "1000"}',
+            "expected int, got str (value: '1000')",
+        ),
+    ],
+)
+def test_a_bad_configuration_is_bad_input(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it is for `plan`; the reason is in the line."""
+    (tmp_path / "config.json").write_text(text)
+    assert main(["support", str(tmp_path)]) == ExitCode.BAD_INPUT
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
 
 
 def test_a_model_with_its_own_code_is_read_if_that_may_run(
@@ -75,7 +97,7 @@ def test_a_model_with_its_own_code_is_read_if_that_may_run(
     """Otherwise the message says how to ask."""
     keep_code_in(tmp_path / "modules", monkeypatch)
     model = str(write_own_model(tmp_path / "own"))
-    assert main(["support", model]) != ExitCode.DONE
+    assert main(["support", model]) == ExitCode.BAD_INPUT
     assert "or --trust-remote-code" in capsys.readouterr().err
     assert main(["support", model, "--trust-remote-code"]) == ExitCode.DONE
     assert f"{KIND}, 37,024 parameters" in capsys.readouterr().out

@@ -89,15 +89,20 @@ def test_a_hub_that_does_not_answer_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With what to do; so is a client that is not installed."""
+    asked: list[object] = []
 
-    def unreachable(*_: object) -> str:
+    def unreachable(*given: object) -> str:
+        asked.append(given)
         raise OSError("no route to the hub")
 
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", unreachable)
     with pytest.raises(WorkloadError) as error:
         configuration_of("some/model")
     text = str(error.value)
     assert "no route to the hub" in text
+    assert len(asked) == 1  # a download, which asks six times, has not begun
+    assert "https" in str(asked)
     assert "get config.json of some/model elsewhere, and give its folder" in text
     monkeypatch.setattr(hub, "find_spec", lambda _: None)
     with pytest.raises(WorkloadError, match="huggingface_hub is not installed"):
@@ -112,7 +117,7 @@ def test_a_mistyped_path_is_not_here_first(
     def unreachable(*_: object, **__: object) -> str:
         raise OSError("no route to the hub")
 
-    for name in ("hf_hub_download", "snapshot_download"):
+    for name in ("get_hf_file_metadata", "hf_hub_download", "snapshot_download"):
         monkeypatch.setattr(f"huggingface_hub.{name}", unreachable)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build" / "tiny-qwen").mkdir(parents=True)
@@ -124,6 +129,18 @@ def test_a_mistyped_path_is_not_here_first(
     for path in ("build/", "other/config.json"):
         with pytest.raises(WorkloadError, match=r"the folder|config\.json:"):
             configuration_of(path)
+
+
+def test_a_configuration_in_the_cache_needs_no_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The hub's client looks for a newer one by itself."""
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "llama"}')
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(file))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_: str(file))
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", None)
+    assert configuration_of("some/model").model_type == "llama"
 
 
 def test_each_bundled_model_has_a_source() -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 from plimsoll_trainer.errors import WorkloadError, reason_of
 
+IN_EACH = "config.json"
+"""A file that every model has."""
 NAMED = 3
 """Files of a folder in a message, at most."""
 
@@ -44,12 +46,22 @@ def from_hub(model: str, fetch: Callable[[Any], str], advice: str) -> Path:
     import huggingface_hub  # noqa: PLC0415 - see above
 
     try:
+        require_answer(huggingface_hub, model)
         return Path(fetch(huggingface_hub))
     except Exception as error:
         raise WorkloadError(
             f"{model}: {missing_here(model)}the hub has not given it "
             f"({reason_of(error)}): {advice}"
         ) from error
+
+
+def require_answer(client: Any, model: str) -> None:
+    """Ask the hub once for what its cache has not got.
+
+    A download asks six times, with a line and a longer wait after each.
+    """
+    if client.try_to_load_from_cache(model, IN_EACH) is None:
+        client.get_hf_file_metadata(client.hf_hub_url(model, IN_EACH))
 
 
 def missing_here(model: str) -> str:
