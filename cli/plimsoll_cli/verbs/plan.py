@@ -159,7 +159,7 @@ def plan(
         say(*replay_lines(found) if found else ())
         show_more(problem, answer, more)
         say(*([f"report: {report}"] if report is not None else []))
-    if isinstance(answer, Infeasible):
+    if isinstance(answer, Infeasible) or answer.is_proven_unfit:
         click.get_current_context().exit(ExitCode.NO_PLAN)
 
 

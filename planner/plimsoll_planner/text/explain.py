@@ -30,6 +30,7 @@ from plimsoll_planner.records.solution import (
 )
 from plimsoll_planner.records.space import Space
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
+from plimsoll_planner.text.unfit import unfit_text
 from plimsoll_planner.units import at_least, at_most
 
 
@@ -334,12 +335,13 @@ ENDINGS = {
     Termination.WORK_LIMIT: "the best of what was searched before the work limit",
     Termination.TIME_LIMIT: "the best of what was searched in time",
     Termination.WITHIN_GAP: "everything was searched",
-    Termination.FIXED: "fixed by hand, not certified",
 }
 
 
 def ending_text(answer: Solution) -> str:
     """How good the answer is known to be."""
+    if answer.termination is Termination.FIXED:
+        return f"fixed by hand: {unfit_text(answer)}"
     text = ENDINGS[answer.termination]
     is_optimal = answer.termination is Termination.OPTIMAL
     undecided = undecided_text(answer.certificate)
