@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.options.emitted import EMIT, check_emitted
+from plimsoll_cli.options.emitted import EMIT, called, check_emitted
 from plimsoll_cli.options.emitted import emit as write_manifest
 from plimsoll_cli.options.files import require_places, write, write_text
 from plimsoll_cli.options.grid import grid_limit_s, grid_options
@@ -147,7 +147,7 @@ def plan(
         problem, answer = found.problem, found.answer
     answer = with_more(problem, answer, more)
     if report is not None:
-        write_text(report, page_of(Path(model).stem, problem, answer))
+        write_text(report, page_of(called(model), problem, answer))
     if out is not None and isinstance(answer, Solution):
         write(out, answer.plan)
     if solution is not None:
