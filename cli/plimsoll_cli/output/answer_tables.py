@@ -20,7 +20,7 @@ from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.text.explain import counted, device_noun, offer_text
 from plimsoll_planner.text.plans import cost_of, each_of, nodes_text
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
-from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.units import at_least, at_most, number_text
 
 BAR_LENGTH = 20
 PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECOMPUTE")
@@ -132,8 +132,9 @@ def plan_line(plan: HybridPlan) -> str:
     ]
     if (time := plan.step_time) is not None:
         parts.append(
-            f"step {time.expected_s:.4g} s ({time.lower_s:.4g} to {time.upper_s:.4g}), "
-            f"{plan.samples_per_s or 0.0:.4g} samples/s"
+            f"step {number_text(time.expected_s)} s ({number_text(time.lower_s)} to "
+            f"{number_text(time.upper_s)}), "
+            f"{number_text(plan.samples_per_s or 0.0)} samples/s"
         )
     parts.append(nodes_text(plan))
     if plan.price_per_hour is not None:
@@ -187,7 +188,7 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
             plan.stages,
         ),
         "PEAK": at_least(plan.peak_bytes or 0),
-        "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
+        "SAMPLES/S": number_text(plan.samples_per_s or 0.0),
         "PRICE/H": money(plan.price_per_hour, plan.currency),
         "COST": money(cost_of(plan, num_steps), plan.currency),
     }
@@ -249,7 +250,7 @@ def run_cells(found: Decisions, run: list[int]) -> tuple[str, ...]:
         found.verdict[first],
         RULE_NAMES[found.rule[first]],
         at_least(least) if least else "-",
-        f"{rate:.4g}" if rate else "-",
+        number_text(rate) if rate else "-",
     )
 
 

@@ -32,7 +32,7 @@ from plimsoll_planner.text.explain import (
 )
 from plimsoll_planner.text.plans import cost_of, duration_text
 from plimsoll_planner.text.unfit import unfit_text
-from plimsoll_planner.units import at_least
+from plimsoll_planner.units import at_least, number_text
 
 
 class Tone(StrEnum):
@@ -210,8 +210,8 @@ def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
     rate, time = plan.samples_per_s, plan.step_time
     if found is not None and found.step_seconds:
         step_s = float(found.step_seconds)
-        note = f"predicted {rate:.3g}" if rate else ""
-        value = f"{plan.global_batch_size / step_s:.3g} samples/s"
+        note = f"predicted {number_text(rate, 3)}" if rate else ""
+        value = f"{number_text(plan.global_batch_size / step_s, 3)} samples/s"
         yield Figure(name="Rate", value=value, note=note)
         note = f"predicted {seconds_text(time.expected_s)}" if time else ""
         if time and step_fault(plan, found):
@@ -219,7 +219,7 @@ def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
             note = f"outside of the predicted {low} to {high}"
         yield Figure(name="Step", value=seconds_text(step_s), note=note)
     elif rate and time:
-        yield Figure(name="Rate, predicted", value=f"{rate:.3g} samples/s")
+        yield Figure(name="Rate, predicted", value=f"{number_text(rate, 3)} samples/s")
         yield Figure(
             name="Step, predicted",
             value=seconds_text(time.expected_s),
