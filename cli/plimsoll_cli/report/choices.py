@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_cli.output.answer_tables import alternative_rows
+from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.scales import UNITS, ByteScale
 from plimsoll_cli.report.charts import Chart, Mark, Plane
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 
 HEADINGS = {"GPUS": "GPUs"}
@@ -32,13 +34,14 @@ class ChoicesView:
     num_left_out: int
 
 
-def choices_view(answer: Solution, num_steps: int | None) -> ChoicesView | None:
+def choices_view(answer: Solution, problem: Problem | None) -> ChoicesView | None:
     """The plan and its alternatives; None where there are none."""
     if not answer.alternatives:
         return None
     plans = (answer.plan, *answer.alternatives)
     shown = plans[:MOST_ROWS]
-    rows = alternative_rows(shown, num_steps)
+    num_steps = None if problem is None else problem.num_steps
+    rows = alternative_rows(shown, num_steps, RateFloor.of(answer, problem))
     return ChoicesView(
         chart=front(plans),
         headings=tuple(HEADINGS.get(name, name.capitalize()) for name in rows[0]),

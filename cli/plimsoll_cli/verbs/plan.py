@@ -49,6 +49,7 @@ from plimsoll_cli.output.grid_table import (
     kinds_of,
 )
 from plimsoll_cli.output.profiling import with_progress
+from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.tables import print_table
 from plimsoll_planner.records.frontier import FEWEST_SPEEDS, NUM_SPEEDS
 from plimsoll_planner.records.plan import HybridPlan
@@ -293,7 +294,9 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
     if answer.alternatives:
         say("", "what else could be had:")
         print_table(
-            alternatives_table(answer.alternatives, steps),
+            alternatives_table(
+                answer.alternatives, steps, RateFloor.of(answer, problem)
+            ),
             less_important=ALTERNATIVES_LESS_IMPORTANT,
         )
 

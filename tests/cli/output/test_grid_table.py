@@ -80,7 +80,7 @@ def test_a_cell_that_is_slower_than_the_answer_may_be_says_so() -> None:
         assert (one in slow) is is_below
         assert cell_text(one).removesuffix(" @").endswith("slow") is is_below
     absolute = replace(problem, objective=Objective(min_samples_per_s=1e-3))
-    (kind,) = kinds_of(answer, absolute)
+    (kind,) = kinds_of(with_whole_grid(absolute), absolute)
     assert not any(one.why for row in kind.rows.values() for one in row if one.about)
 
 
