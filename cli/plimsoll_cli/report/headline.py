@@ -111,7 +111,8 @@ def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
     answer = record.answer
     if isinstance(answer, Infeasible):
         lines = infeasible_lines(answer)
-        return " ".join(sentence(line.removeprefix("no plan: ")) for line in lines)
+        told = (line.removeprefix("no plan: ") for line in lines)
+        return " ".join(sentence(line, record.words) for line in told)
     if answer is None or plan is None:
         return "The search has not answered yet."
     if answer.termination is Termination.FIXED:

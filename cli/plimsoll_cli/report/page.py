@@ -33,7 +33,9 @@ def report_html(record: RunRecord) -> str:
         "headline": headline_view(record, plan, memory),
         "memory": memory,
         "schedule": plan and schedule.schedule_view(record.problem_of(plan), plan),
-        "proof": None if answer is None else proof_view(answer, problem, plan),
+        "proof": None
+        if answer is None
+        else proof_view(answer, problem, plan, record.words),
         "choices": choices_view(answer, problem)
         if isinstance(answer, Solution)
         else None,
