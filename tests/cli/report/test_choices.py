@@ -36,11 +36,12 @@ def test_faster_is_further_right_and_slimmer_is_lower() -> None:
     view = choices_view(answer, None)
     assert view is not None
     plans = [answer.plan, *answer.alternatives]
-    marks = list(reversed(view.chart.marks))
-    by_rate = sorted(range(len(plans)), key=lambda i: plans[i].samples_per_s or 0)
-    by_peak = sorted(range(len(plans)), key=lambda i: plans[i].peak_bytes or 0)
-    assert [marks[i].x for i in by_rate] == sorted(mark.x for mark in marks)
-    assert [-marks[i].y for i in by_peak] == sorted(-mark.y for mark in marks)
+    marks = sorted(view.chart.marks, key=lambda mark: (mark.x, mark.y))
+    by_rate = sorted(plans, key=lambda plan: plan.samples_per_s or 0)
+    heights = [plan.peak_bytes or 0 for plan in by_rate]
+    assert len({plan.samples_per_s for plan in plans}) == len(plans)
+    by_height = sorted(range(len(plans)), key=lambda i: heights[i])
+    assert [-marks[i].y for i in by_height] == sorted(-mark.y for mark in marks)
 
 
 def test_money_is_told_where_there_is_a_price() -> None:
