@@ -31,11 +31,12 @@ NOT_SEARCHED = "not searched"
 WHY = REASONS | {
     Binding.HOST_MEMORY: "the memory of the machine is too small",
     Binding.RATE: "too slow for what was asked",
+    Binding.ENGINE: "fewer micro-batches than stages",
 }
 """Reasons for which a cell fails, besides the memory of the device."""
 SHORT = {
     Binding.BATCH: "batch",
-    Binding.ENGINE: "engine",
+    Binding.ENGINE: "few micro-batches",
     Binding.GPU_LIMIT: "limits",
     Binding.TENSOR_GROUP: "tensor degree",
     Binding.HOST_MEMORY: "host memory",
