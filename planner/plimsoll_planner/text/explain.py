@@ -100,8 +100,8 @@ def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
         return f"{where}{miss.place}: {short}{too_large_text(miss.layer)}"
     if miss.binding is Binding.RATE:
         most = number_text(miss.samples_per_s or 0.0)
-        needed = number_text(miss.needed_samples_per_s or 0.0)
-        short = f"at most {most} samples/s, needs {needed}"
+        rate = number_text(miss.needed_samples_per_s or 0.0)
+        short = f"at most {most} samples/s, needs {rate}"
         return f"{where}{short} (for all seconds inside their intervals)"
     return str(miss.binding)
 

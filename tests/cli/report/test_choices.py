@@ -79,6 +79,7 @@ def test_plans_that_are_too_slow_say_so() -> None:
     assert view is not None
     place = view.headings.index("Note")
     for plan, row in zip((answer.plan, *answer.alternatives), view.rows, strict=True):
+        assert plan.step_time is not None
         is_late = 10 * plan.step_time.expected_s > 1000.0
         assert row[place] == ("too slow" if is_late else "-")
     assert view.rows[0][place] == "-"
