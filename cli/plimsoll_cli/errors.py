@@ -59,7 +59,8 @@ class ExitCode(IntEnum):
     BAD_INPUT = 3
     """A file or value that was named breaks a rule."""
     NO_PLAN = 4
-    """The question has an answer, and it is that no plan fits; the output says why."""
+    """The question has an answer, and it is that no plan fits, or none of those with
+    what was fixed by hand; the output says why."""
     STOPPED = 5
     """The plan was stopped and has saved; `plimsoll run` goes on."""
     INTERRUPTED = 130

@@ -1,6 +1,6 @@
-"""Bytes as people read and write them, and the hour, in which prices are stated.
+"""Bytes and other numbers as people read them, and the hour, which prices are of.
 
-In: bytes or text. Out: text, rounded to the side on which it stays true, or bytes.
+In: numbers or text. Out: text, bytes rounded to the side on which it stays true.
 Called by the commands, and wherever an answer is shown in words.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 
 MIB, GIB = 2**20, 2**30
 UNITS = {"KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40}
@@ -29,6 +30,11 @@ def product_name(text: str) -> str:
     (GPU feature discovery writes `NVIDIA-H100-80GB-HBM3`).
     """
     return "-".join(text.split())
+
+
+def number_text(number: float, num_digits: int = 4) -> str:
+    """Number in so many digits, without an exponent, thousands apart: `29,510`."""
+    return f"{Decimal(f'{number:.{num_digits}g}'):,f}"
 
 
 def at_least(num_bytes: int) -> str:

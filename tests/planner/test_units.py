@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.units import at_least, at_most, number_text
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,12 @@ def test_what_is_needed_is_rounded_up_and_what_there_is_down(
     """A miss by one byte still reads as a miss."""
     assert at_least(num_bytes) == needed
     assert at_most(num_bytes) == had
+
+
+def test_numbers_have_the_digits_that_matter_and_no_exponent() -> None:
+    """Large ones are rounded all the same, their thousands apart."""
+    assert number_text(29_514.3) == "29,510"
+    assert number_text(61.794) == "61.79"
+    assert number_text(54.0) == "54"
+    assert number_text(0.00002951) == "0.00002951"
+    assert number_text(29_514.3, 2) == "30,000"

@@ -1,7 +1,7 @@
 """`--emit`: the question of a command line as a manifest.
 
 In: the model, the options, the problem that was made of them. Out: YAML in a file.
-Called by `plan`.
+Called by `plan`, which calls the model so in its report as well.
 """
 
 from __future__ import annotations
@@ -63,7 +63,14 @@ def emit(
 
 def name_of(model: str) -> str:
     """Name of a plan for a model: what is left of its own that a name can have."""
-    last = Path(model).resolve().name if Path(model).exists() else model
-    words = re.findall(r"[a-z0-9]+", last.rpartition("/")[2].casefold())
+    words = re.findall(r"[a-z0-9]+", called(model).casefold())
     name = re.sub(r"^[^a-z]+", "", "-".join(words))
     return name[:LONGEST_NAME].strip("-") or "model"
+
+
+def called(model: str) -> str:
+    """Own name of a model: a file's without its ending, else all of it, dots too."""
+    path = Path(model)
+    if path.is_file():
+        return path.stem
+    return (path.resolve().name if path.exists() else model).rpartition("/")[2]

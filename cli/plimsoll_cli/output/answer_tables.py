@@ -12,6 +12,7 @@ from itertools import groupby
 from rich.console import JustifyMethod
 from rich.table import Table
 
+from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.tables import BARS, money, new_table, table_of, telling_columns
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.engine import Sharding
@@ -20,7 +21,7 @@ from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.text.explain import counted, device_noun, offer_text
 from plimsoll_planner.text.plans import cost_of, each_of, nodes_text
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
-from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.units import at_least, at_most, number_text
 
 BAR_LENGTH = 20
 PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECOMPUTE")
@@ -43,6 +44,7 @@ TUPLE_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 TENSOR_COLUMN: tuple[str, JustifyMethod] = ("TENSOR", "right")
 """Behind the replicas, where layers are split in some tuple."""
 OFFER_PLACE = 3
+ANY_RATE = RateFloor()
 LONGEST_OFFERS = 60
 """Columns that the names of like offers take before they fold."""
 
@@ -132,8 +134,9 @@ def plan_line(plan: HybridPlan) -> str:
     ]
     if (time := plan.step_time) is not None:
         parts.append(
-            f"step {time.expected_s:.4g} s ({time.lower_s:.4g} to {time.upper_s:.4g}), "
-            f"{plan.samples_per_s or 0.0:.4g} samples/s"
+            f"step {number_text(time.expected_s)} s ({number_text(time.lower_s)} to "
+            f"{number_text(time.upper_s)}), "
+            f"{number_text(plan.samples_per_s or 0.0)} samples/s"
         )
     parts.append(nodes_text(plan))
     if plan.price_per_hour is not None:
@@ -156,21 +159,25 @@ def mesh_text(plan: HybridPlan) -> str:
     return f"{text} x tensor degree {mesh.tensor}{how}"
 
 
-def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
+def alternatives_table(
+    plans: Sequence[HybridPlan], num_steps: int | None, floor: RateFloor = ANY_RATE
+) -> Table:
     """The other plans that could be had; money only if there is a price."""
-    return table_of(
-        alternative_rows(plans, num_steps), left=("OFFER", "SHARDED", "OPTIMIZER")
-    )
+    left = ("OFFER", "SHARDED", "OPTIMIZER", "NOTE")
+    return table_of(alternative_rows(plans, num_steps, floor), left=left)
 
 
 def alternative_rows(
-    plans: Sequence[HybridPlan], num_steps: int | None
+    plans: Sequence[HybridPlan], num_steps: int | None, floor: RateFloor = ANY_RATE
 ) -> list[dict[str, str]]:
     """Rows of plans, without columns in which no plan has anything to tell."""
-    return telling_columns([alternative_cells(plan, num_steps) for plan in plans])
+    rows = [alternative_cells(plan, num_steps, floor) for plan in plans]
+    return telling_columns(rows)
 
 
-def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
+def alternative_cells(
+    plan: HybridPlan, num_steps: int | None, floor: RateFloor
+) -> dict[str, str]:
     """Cells of one plan, with a dash if a value is not known."""
     mesh = plan.mesh
     return {
@@ -187,9 +194,10 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
             plan.stages,
         ),
         "PEAK": at_least(plan.peak_bytes or 0),
-        "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
+        "SAMPLES/S": number_text(plan.samples_per_s or 0.0),
         "PRICE/H": money(plan.price_per_hour, plan.currency),
         "COST": money(cost_of(plan, num_steps), plan.currency),
+        "NOTE": floor.fault(plan.num_gpus, plan.samples_per_s or 0.0) or "-",
     }
 
 
@@ -249,7 +257,7 @@ def run_cells(found: Decisions, run: list[int]) -> tuple[str, ...]:
         found.verdict[first],
         RULE_NAMES[found.rule[first]],
         at_least(least) if least else "-",
-        f"{rate:.4g}" if rate else "-",
+        number_text(rate) if rate else "-",
     )
 
 

@@ -18,6 +18,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import LEAST_GAP
 from plimsoll_planner.text.explain import gpus_text
 from plimsoll_planner.text.plans import each_of
+from plimsoll_planner.units import number_text
 
 THIS, OTHER = "@", "o"
 """Marks of the plan and of other points, in table and picture."""
@@ -133,7 +134,7 @@ def is_proven(point: FrontierPoint) -> bool:
 
 def rate_text(samples_per_s: float) -> str:
     """A rate in four digits, never above what it is."""
-    return f"{float(DOWN.create_decimal_from_float(samples_per_s)):.4g}"
+    return number_text(float(DOWN.create_decimal_from_float(samples_per_s)))
 
 
 def curve_lines(curve: Curve) -> list[str]:

@@ -13,13 +13,13 @@ from decimal import Decimal
 from rich.table import Table
 
 from plimsoll_cli.output.frontier_table import rate_text
+from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.scales import ByteScale, seconds_text
 from plimsoll_cli.output.tables import money, table_of
 from plimsoll_planner.records.certificate import Binding, Certificate
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.records.frontier import FrontierPoint
 from plimsoll_planner.records.grid import Grid, GridCell
-from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -31,11 +31,12 @@ NOT_SEARCHED = "not searched"
 WHY = REASONS | {
     Binding.HOST_MEMORY: "the memory of the machine is too small",
     Binding.RATE: "too slow for what was asked",
+    Binding.ENGINE: "fewer micro-batches than stages",
 }
 """Reasons for which a cell fails, besides the memory of the device."""
 SHORT = {
     Binding.BATCH: "batch",
-    Binding.ENGINE: "engine",
+    Binding.ENGINE: "few micro-batches",
     Binding.GPU_LIMIT: "limits",
     Binding.TENSOR_GROUP: "tensor degree",
     Binding.HOST_MEMORY: "host memory",
@@ -44,8 +45,6 @@ SHORT = {
 """Reasons, short enough for a cell."""
 PER_MANY = 1000
 """Samples that a price is stated of."""
-BARELY = 1e-9
-"""Part by which a rate may be below a floor that is a product of rates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,19 +89,18 @@ class Wording:
     own: tuple[Offer, int, int] | None
     """Offer, devices and micro-batch of the plan."""
     num_steps: int | None
-    floor_per_gpu: float
-    """Relative rate floor of the answer, samples per second; 0: there is none."""
+    floor: RateFloor
+    """Of the answer."""
 
     def words(self, cell: GridCell) -> CellWords:
         """Words of one cell."""
         offer = self.certificate.space.offers[cell.offer]
-        point, is_slow = cell.plan, False
+        point, fault = cell.plan, ""
         least = f"needs ≥ {self.scale.up(cell.least_bytes)}"
         peak = least if cell.least_bytes else ""
         if point is not None:
             peak = self.scale.up(point.peak_bytes)
-            floor = self.floor_per_gpu * cell.num_gpus
-            is_slow = point.samples_per_s < floor * (1 - BARELY)
+            fault = self.floor.fault(cell.num_gpus, point.samples_per_s)
         costs = () if point is None else self.costs(cell, point, offer)
         why = WHY.get(cell.binding, "") if cell.binding else ""
         return CellWords(
@@ -113,7 +111,7 @@ class Wording:
             price=""
             if cell.price_per_hour is None
             else f"{money(cell.price_per_hour, offer.currency)}/h",
-            why="below the rate floor" if is_slow else why,
+            why=fault or why,
             about=() if point is None else (*plan_words(point), *costs),
             is_this=self.own == (offer, cell.num_gpus, cell.micro_batch),
         )
@@ -193,26 +191,18 @@ def kinds_of(
 
 def wording_of(answer: Solution | Infeasible, problem: Problem | None) -> Wording:
     """Wording for all cells of an answer."""
-    certificate, own, floor = answer.certificate, None, 0.0
+    certificate, own = answer.certificate, None
     memory = [offer.device_memory_bytes for offer in certificate.space.offers]
     if isinstance(answer, Solution):
         plan = answer.plan
         own = (plan.offers[0], plan.num_gpus, plan.micro_batch)
-        if problem is not None and is_relative(problem.objective):
-            last = certificate.counts[-1]
-            floor = last.floor_samples_per_s / last.num_gpus
     return Wording(
         certificate=certificate,
         scale=ByteScale.up_to(max(memory)),
         own=own,
         num_steps=None if problem is None else problem.num_steps,
-        floor_per_gpu=floor,
+        floor=RateFloor.of(answer, problem),
     )
-
-
-def is_relative(objective: Objective) -> bool:
-    """Whether the rate floor is a part of the best rate per device."""
-    return objective.min_samples_per_s is None and objective.deadline_s is None
 
 
 def kind_less_important(kind: KindOfDevice) -> list[str]:

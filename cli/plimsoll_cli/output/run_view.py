@@ -31,6 +31,7 @@ from plimsoll_operator.rules.summary import revision_text
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.observation import of_plan
 from plimsoll_planner.text.explain import counted, device_noun
+from plimsoll_planner.units import number_text
 
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""
@@ -286,7 +287,7 @@ def training_text(result: PassResult) -> str:
     rate = result.plan.spec.training.global_batch_size / max(seconds, 1e-9)
     return (
         f"step {steps[-1].step}/{num_steps}  loss {steps[-1].loss:.4g}  "
-        f"{rate:.4g} samples/s"
+        f"{number_text(rate)} samples/s"
     )
 
 

@@ -10,13 +10,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plimsoll_planner.units import GIB, MIB
+from plimsoll_planner.text.plans import duration_text
+from plimsoll_planner.units import GIB, MIB, number_text
 
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 2**10, "B": 1}
 MOST_TICKS = 6
 LEAST_PERCENT = 0.001
 LEAST_SPAN, LEAST_SIZE = 1e-6, 1e-100
 """Numbers that differ by a smaller part are equal along an axis; smaller ones are 0."""
+MANY_S = 1000
+"""Seconds that are stated in a larger unit."""
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
@@ -75,9 +78,11 @@ class ByteScale:
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds in the unit that suits them."""
+    """Seconds in the unit that suits them; many in minutes, hours or days."""
+    if seconds >= MANY_S:
+        return duration_text(seconds)
     unit = next((u for u, size in SECONDS.items() if seconds >= size), "µs")
-    return f"{seconds / SECONDS[unit]:.3g} {unit}"
+    return f"{number_text(seconds / SECONDS[unit], 3)} {unit}"
 
 
 def percent_text(part: float, *, signed: bool = False) -> str:

@@ -12,7 +12,7 @@ from plimsoll_cli.output.tables import money
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_planner.text.explain import device_noun, offer_text
 from plimsoll_planner.text.plans import each_of
-from plimsoll_planner.units import at_least
+from plimsoll_planner.units import at_least, number_text
 
 if TYPE_CHECKING:
     from plimsoll_planner.records.problem import Problem
@@ -49,8 +49,8 @@ def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
         "SHARDED": stated(found, "sharding", Sharding.NONE),
         "OPTIMIZER": stated(found, "optimizer_home", OptimizerHome.DEVICE),
         "PEAK": at_least(row.peak_bytes) if found else "-",
-        "STEP": f"{found.step_s:.4g} s" if found else "-",
-        "SAMPLES/S": f"{row.samples_per_s:.4g}" if found else "-",
+        "STEP": f"{number_text(found.step_s)} s" if found else "-",
+        "SAMPLES/S": number_text(row.samples_per_s) if found else "-",
         f"COST/{STEPS} STEPS": money(
             cost_of_steps(row), offer.currency if offer else None
         ),

@@ -1,13 +1,13 @@
 """Lines and points between two axes, as coordinates of an SVG.
 
-In: pairs of numbers. Out: a `Chart`. Called by `run` and `choices`. Coordinates are
+In: pairs of numbers. Out: a `Chart`. Called for all charts of a page. Coordinates are
 rounded to a tenth; a long line is thinned to what can be seen, its extremes kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from plimsoll_cli.output.scales import ticks
@@ -15,6 +15,10 @@ from plimsoll_cli.output.scales import ticks
 WIDTH, HEIGHT = 460, 230
 LEFT, RIGHT, TOP, BOTTOM = 54, 76, 14, 40
 """Margins around the axes; units of the SVG."""
+NARROW = 26
+"""Margin on the right for rings alone, without a text beside the last mark."""
+RING_HEIGHT, RING_ROOM, DIGIT = 18, 10, 8
+"""Height of a ring, its width without digits, and that of a digit."""
 MOST_BUCKETS = 200
 """Of a line; each keeps its least and its most."""
 Point = tuple[float, float]
@@ -30,6 +34,18 @@ class Mark:
     y: float
     text: str
     is_chosen: bool = False
+    is_front: bool = False
+    """No other one beats it."""
+
+    @property
+    def width(self) -> int:
+        """Width of the ring that holds the text."""
+        return max(RING_HEIGHT, RING_ROOM + DIGIT * len(self.text))
+
+    def overlaps(self, other: Mark) -> bool:
+        """Whether two rings cover each other."""
+        is_beside = 2 * abs(self.x - other.x) >= self.width + other.width
+        return not is_beside and abs(self.y - other.y) < RING_HEIGHT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +67,8 @@ class Chart:
     rule: tuple[float, str] | None = None
     """Height of a horizontal line, and its text."""
     marks: tuple[Mark, ...] = ()
+    right: int = RIGHT
+    """Margin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +79,17 @@ class Plane:
     x_high: float
     y_low: float
     y_high: float
+    right: int = RIGHT
+    """Margin."""
 
     @classmethod
     def holding(
-        cls, points: Sequence[Point], *, x_zero: bool = False, y_zero: bool = False
+        cls,
+        points: Sequence[Point],
+        *,
+        x_zero: bool = False,
+        y_zero: bool = False,
+        right: int = RIGHT,
     ) -> Plane:
         """A plane that holds all points, one or more; heights start and end with ticks.
 
@@ -77,12 +102,13 @@ class Plane:
             x_high=max(xs),
             y_low=heights[0],
             y_high=heights[-1],
+            right=right,
         )
 
     def x(self, value: float) -> float:
         """Place of a value from left to right."""
         part = (value - self.x_low) / ((self.x_high - self.x_low) or 1.0)
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * part, 1)
+        return round(LEFT + (WIDTH - LEFT - self.right) * part, 1)
 
     def y(self, value: float) -> float:
         """Place of a value from top to bottom."""
@@ -105,6 +131,24 @@ class Plane:
     def line(self, points: Sequence[Point]) -> str:
         """A polyline."""
         return " ".join(f"{self.x(x):g},{self.y(y):g}" for x, y in thinned(points))
+
+
+def uncrowded(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """The marks, without the texts of rings that would cover an earlier one.
+
+    What is chosen keeps its text; the order is for drawing: it is the last.
+    """
+    kept: list[Mark] = []
+    found: list[Mark] = []
+    for mark in sorted(marks, key=lambda one: not one.is_chosen):
+        if mark.text and any(map(mark.overlaps, kept)):
+            found.append(replace(mark, text=""))
+            continue
+        found.append(mark)
+        kept += [mark] if mark.text else []
+    return tuple(
+        sorted(found, key=lambda one: (one.is_chosen, bool(one.text), one.is_front))
+    )
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:

@@ -14,9 +14,12 @@ from plimsoll_cli.output.scales import seconds_text, time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.model_profile import Fingerprint
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.revision import Cause
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.explain import counted, device_noun, offer_text
+from plimsoll_planner.units import at_most, number_text
 from plimsoll_planner.version import __version__
 
 SHORT_DIGEST = 19
@@ -128,11 +131,49 @@ def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str
         yield "Ended", time_text(record.status.completion_time)
     for part in record.unknown:
         yield "Not known here", part
-    if plan is None:
-        return
+    if record.problem is not None:
+        yield from question_facts(record.problem)
+    if plan is not None:
+        yield from plan_facts(record, plan)
+    elif record.problem is not None:
+        yield from code_facts(record.problem.profile.fingerprint)
+
+
+def plan_facts(record: RunRecord, plan: HybridPlan) -> Iterator[tuple[str, str]]:
+    """Yield which plan it is, and what of it was run."""
     yield "Plan", f"{digest_of(plan)}, revision {plan.revision}"
     yield "Engine", f"{plan.engine} {plan.engine_version}"
-    fingerprint = plan.fingerprint
+    yield from code_facts(plan.fingerprint)
+    yield "Same code on every rank", same_code_text(record, plan)
+    profile = record.status.profile
+    if profile is not None:
+        kept = ", from the store" if profile.is_cached else ", made for this plan"
+        yield "Profile", f"{profile.source}{kept}; request {profile.request_key}"
+
+
+def question_facts(problem: Problem) -> Iterator[tuple[str, str]]:
+    """Yield the machines and the question that were asked about."""
+    memory = (
+        f"{offer_text(one)}, "
+        f"{at_most(problem.limits.usable_bytes(one.device_memory_bytes))} a device"
+        for one in problem.offers
+    )
+    yield "Machines", "; ".join(memory)
+    objective, num_steps = problem.objective, problem.num_steps
+    parts = [str(objective.goal), f"batch of {problem.global_batch_size:,}"]
+    parts += [f"{num_steps:,} steps"] if num_steps else []
+    if objective.deadline_s is not None:
+        parts.append(f"deadline {seconds_text(objective.deadline_s)}")
+    elif objective.min_samples_per_s is not None:
+        parts.append(f"{number_text(objective.min_samples_per_s)} samples/s or more")
+    elif objective.rate_floor:
+        noun = device_noun(problem.offers)
+        parts.append(f"{objective.rate_floor:.0%} of the best rate per {noun}, or more")
+    yield "Question", "; ".join(parts)
+
+
+def code_facts(fingerprint: Fingerprint) -> Iterator[tuple[str, str]]:
+    """Yield the code that was profiled, its arguments and versions."""
     yield "Source of the workload", fingerprint.source_digest
     yield "Arguments", fingerprint.arguments
     versions = [f"Python {fingerprint.python_version}"]
@@ -141,11 +182,6 @@ def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str
     yield "Versions", ", ".join(versions)
     if fingerprint.image:
         yield "Image", fingerprint.image
-    yield "Same code on every rank", same_code_text(record, plan)
-    profile = record.status.profile
-    if profile is not None:
-        kept = ", from the store" if profile.is_cached else ", made for this plan"
-        yield "Profile", f"{profile.source}{kept}; request {profile.request_key}"
 
 
 def same_code_text(record: RunRecord, plan: HybridPlan) -> str:

@@ -1,7 +1,9 @@
 """Other numbers of devices and micro-batches: tables of cells, and the Pareto front.
 
 In: an answer with a `Grid`, and its question. Out: a `GridView`. Called by `page`. On
-the front are the cells that no other one beats in devices, price, speed and peak.
+the front are the cells that no other one beats in devices, or price, and speed. Peaks
+are not compared: all of them fit, and each micro-batch has another one, so that hardly
+a cell would be beaten.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from plimsoll_cli.output.grid_table import (
     kinds_of,
 )
 from plimsoll_cli.output.scales import UNITS, ByteScale
-from plimsoll_cli.report.charts import Chart, Mark, Plane, Point, Tick
+from plimsoll_cli.report.charts import (
+    NARROW,
+    Chart,
+    Mark,
+    Plane,
+    Point,
+    Tick,
+    uncrowded,
+)
 from plimsoll_cli.report.proof import sentence
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -47,6 +57,8 @@ class RowView:
     """One number of devices."""
 
     name: str
+    price: str
+    """Per hour, of each cell that fits; empty if they differ, or it is not known."""
     cells: tuple[CellView | None, ...]
     """One for each micro-batch of the table; None: the batch has no such one."""
 
@@ -68,9 +80,9 @@ class GridView:
 
     kinds: tuple[KindView, ...]
     charts: tuple[Chart, ...]
-    """None where fewer than two cells fit."""
+    """Empty where fewer than two cells fit; then there is no front either."""
     compared: str
-    """Numbers that the front is about."""
+    """End of the sentence on cells that no other one is as fast as."""
     noun: str
     notes: tuple[str, ...]
 
@@ -85,11 +97,11 @@ def grid_view(
     every = [words for kind in kinds for row in kind.rows.values() for words in row]
     fitting = [words for words in every if words.cell.plan is not None]
     effort = effort_of(fitting, kinds)
-    front = front_of(fitting, effort)
+    front = front_of(fitting, effort) if len(fitting) > 1 else []
     return GridView(
         kinds=tuple(kind_view(kind, front) for kind in kinds),
-        charts=charts_of(fitting, front, effort) if len(fitting) > 1 else (),
-        compared=f"{effort.name}, speed and peak",
+        charts=charts_of(fitting, front, effort) if front else (),
+        compared=effort.bound,
         noun=effort.noun,
         notes=tuple(map(sentence, grid_lines(answer.grid))),
     )
@@ -102,8 +114,10 @@ def kind_view(kind: KindOfDevice, front: Sequence[CellWords]) -> KindView:
         found = {
             one.cell.micro_batch: cell_view(kind, one, one in front) for one in cells
         }
+        prices = {one.price for one in cells if one.cell.plan is not None}
         rows.append(
             RowView(
+                price=prices.pop() if len(prices) == 1 else "",
                 name=gpus_text(count, [kind.offer]),
                 cells=tuple(found.get(b) for b in kind.micro_batches),
             )
@@ -155,9 +169,9 @@ class Effort:
         return f"price, {self.currency}/h" if self.currency else f"{self.noun}s"
 
     @property
-    def name(self) -> str:
-        """Name of the numbers, in a sentence."""
-        return "price per hour" if self.currency else f"number of {self.noun}s"
+    def bound(self) -> str:
+        """What as little is, in a sentence."""
+        return "at as low a price" if self.currency else f"with as few {self.noun}s"
 
     def of(self, words: CellWords) -> float:
         """The number of a cell that fits."""
@@ -181,7 +195,7 @@ def front_of(fitting: Sequence[CellWords], effort: Effort) -> list[CellWords]:
     # Imported here, for most reports have no grid and need no numpy.
     from plimsoll_planner.search.front import unbeaten  # noqa: PLC0415
 
-    return unbeaten(fitting, lambda one: (effort.of(one), -rate_of(one), peak_of(one)))
+    return unbeaten(fitting, lambda one: (effort.of(one), -rate_of(one)))
 
 
 def rate_of(words: CellWords) -> float:
@@ -204,9 +218,9 @@ def charts_of(
     heights = [peak_of(one) / UNITS[scale.unit] for one in fitting]
     label = effort.label
     spoken = (
-        f"of {len(fitting)} cells that fit over their samples per second; a ring is a "
-        f"cell of the front and says its number of {effort.noun}s, the filled one is "
-        "this plan. The tables have the numbers."
+        f"of {len(fitting)} cells that fit over their samples per second; a ring says "
+        f"its number of {effort.noun}s, the filled one is this plan. The tables have "
+        "the numbers."
     )
     by_effort = Drawing(
         fitting=fitting, front=front, heights=[*map(effort.of, fitting)]
@@ -249,13 +263,17 @@ class Drawing:
             [*points, (low - room, points[0][1]), (high + room, points[0][1])],
             x_zero=not across.is_log,
             y_zero=not up.is_log,
+            right=NARROW,
         )
         marks = [
             Mark(
                 x=plane.x(x),
                 y=plane.y(y),
-                text=str(words.cell.num_gpus) if words in self.front else "",
+                text=str(words.cell.num_gpus)
+                if words.is_this or words in self.front
+                else "",
                 is_chosen=words.is_this,
+                is_front=words in self.front,
             )
             for words, (x, y) in zip(self.fitting, points, strict=True)
         ]
@@ -267,7 +285,8 @@ class Drawing:
             x_ticks=across.texts(plane.x_ticks()),
             y_ticks=up.texts(plane.y_ticks()),
             line=plane.line(stairs(points, plane.x_low)) if has_line else "",
-            marks=tuple(sorted(marks, key=lambda one: (one.is_chosen, bool(one.text)))),
+            marks=uncrowded(marks),
+            right=NARROW,
         )
 
 

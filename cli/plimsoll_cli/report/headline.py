@@ -15,6 +15,7 @@ from plimsoll_cli.output.scales import ByteScale, percent_text, seconds_text, ti
 from plimsoll_cli.report.memory_chart import MemoryView
 from plimsoll_cli.report.proof import sentence
 from plimsoll_cli.state.run_record import RunRecord
+from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_planner.records.interval import Verdict
@@ -22,6 +23,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
 from plimsoll_planner.text.explain import (
     counted,
+    ending_text,
     fail_text,
     gpus_text,
     infeasible_lines,
@@ -29,7 +31,8 @@ from plimsoll_planner.text.explain import (
     reason_text,
 )
 from plimsoll_planner.text.plans import cost_of, duration_text
-from plimsoll_planner.units import at_least
+from plimsoll_planner.text.unfit import unfit_text
+from plimsoll_planner.units import at_least, number_text
 
 
 class Tone(StrEnum):
@@ -90,7 +93,17 @@ def title_of(record: RunRecord, plan: HybridPlan | None) -> str:
     offer = plan.offers[0]
     memory_bytes = offer.device_memory_bytes
     memory = ByteScale.up_to(memory_bytes).down(memory_bytes)
-    return f"{gpus_text(plan.num_gpus, plan.offers)} of {memory}"
+    title = f"{gpus_text(plan.num_gpus, plan.offers)} of {memory}"
+    fixed = fixed_answer(record)
+    return title if fixed is None else f"{title}: {unfit_text(fixed)}"
+
+
+def fixed_answer(record: RunRecord) -> Solution | None:
+    """Answer that no search would choose, if nothing has run since."""
+    answer = record.answer
+    if not isinstance(answer, Solution) or record.attempts:
+        return None
+    return answer if answer.termination is Termination.FIXED else None
 
 
 def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
@@ -98,11 +111,16 @@ def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
     answer = record.answer
     if isinstance(answer, Infeasible):
         lines = infeasible_lines(answer)
-        return " ".join(sentence(line.removeprefix("no plan: ")) for line in lines)
+        told = (line.removeprefix("no plan: ") for line in lines)
+        return " ".join(sentence(line, record.words) for line in told)
     if answer is None or plan is None:
         return "The search has not answered yet."
     if answer.termination is Termination.FIXED:
-        return "Fixed by hand, not certified."
+        certificate = answer.certificate
+        why = reason_text(
+            certificate.counts[answer.plan.num_gpus - 1], certificate.space
+        )
+        return f"{sentence(ending_text(answer))} {sentence(why)}"
     return fewer_text(answer, plan)
 
 
@@ -134,8 +152,8 @@ def state_of(record: RunRecord) -> State:
     status = record.status
     summary = status.condition(ConditionType.SUCCEEDED)
     if summary is not None and summary.status is Truth.TRUE:
-        if summary.reason == "PlanOnly":
-            return State(tone=Tone.GOOD, word="Planned", line="a dry run, not launched")
+        if summary.reason == DRY_RUN:
+            return planned_state(record)
         when = status.completion_time or summary.last_transition_time
         return State(tone=Tone.GOOD, word="Succeeded", line=time_text(when))
     if summary is not None and summary.status is Truth.FALSE:
@@ -149,6 +167,18 @@ def state_of(record: RunRecord) -> State:
         return State(tone=Tone.OPEN, word="Not begun", line="")
     line = ": ".join(filter(None, (reached[-1].reason, reached[-1].message)))
     return State(tone=Tone.OPEN, word="Under way", line=line)
+
+
+def planned_state(record: RunRecord) -> State:
+    """State of a dry run; a plan that was fixed need not fit."""
+    answer = fixed_answer(record)
+    if answer is None:
+        return State(tone=Tone.GOOD, word="Planned", line="a dry run, not launched")
+    return State(
+        tone=Tone.BAD if answer.is_proven_unfit else Tone.OPEN,
+        word=unfit_text(answer).capitalize(),
+        line="fixed by hand, not launched",
+    )
 
 
 def figures_of(
@@ -181,8 +211,8 @@ def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
     rate, time = plan.samples_per_s, plan.step_time
     if found is not None and found.step_seconds:
         step_s = float(found.step_seconds)
-        note = f"predicted {rate:.3g}" if rate else ""
-        value = f"{plan.global_batch_size / step_s:.3g} samples/s"
+        note = f"predicted {number_text(rate, 3)}" if rate else ""
+        value = f"{number_text(plan.global_batch_size / step_s, 3)} samples/s"
         yield Figure(name="Rate", value=value, note=note)
         note = f"predicted {seconds_text(time.expected_s)}" if time else ""
         if time and step_fault(plan, found):
@@ -190,7 +220,7 @@ def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
             note = f"outside of the predicted {low} to {high}"
         yield Figure(name="Step", value=seconds_text(step_s), note=note)
     elif rate and time:
-        yield Figure(name="Rate, predicted", value=f"{rate:.3g} samples/s")
+        yield Figure(name="Rate, predicted", value=f"{number_text(rate, 3)} samples/s")
         yield Figure(
             name="Step, predicted",
             value=seconds_text(time.expected_s),

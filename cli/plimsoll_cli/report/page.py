@@ -33,8 +33,10 @@ def report_html(record: RunRecord) -> str:
         "headline": headline_view(record, plan, memory),
         "memory": memory,
         "schedule": plan and schedule.schedule_view(record.problem_of(plan), plan),
-        "proof": None if answer is None else proof_view(answer, problem, plan),
-        "choices": choices_view(answer, problem.num_steps if problem else None)
+        "proof": None
+        if answer is None
+        else proof_view(answer, problem, plan, record.words),
+        "choices": choices_view(answer, problem)
         if isinstance(answer, Solution)
         else None,
         "frontier": frontier_view(answer) if isinstance(answer, Solution) else None,

@@ -22,6 +22,7 @@ from plimsoll_planner.text.explain import (
     decided_text,
     device_noun,
     ending_text,
+    is_searched,
     offer_text,
     reason_text,
     space_text,
@@ -30,7 +31,7 @@ from plimsoll_planner.text.explain import (
 )
 from plimsoll_planner.text.rules import RULE_NAMES, RULES, combination_text
 from plimsoll_planner.units import at_least, at_most
-from plimsoll_planner.vocabulary import IN_SPEC
+from plimsoll_planner.vocabulary import IN_SPEC, Vocabulary
 
 MOST_ROWS = 24
 """Counts that are listed at sight; of more, the first ones are folded away."""
@@ -58,6 +59,8 @@ class CountRow:
     first: int
     last: int
     verdict: Verdict
+    is_left_out: bool
+    """The limits, or what was fixed, leave it no plan: nothing is claimed of it."""
     reason: str
     """Set if it is not memory."""
     need: Need | None
@@ -69,8 +72,8 @@ class ProofView:
     """The certificate."""
 
     sentences: tuple[str, ...]
-    heading: str
-    """Of the numbers of devices."""
+    noun: str
+    """Word for a device."""
     folded: tuple[CountRow, ...]
     rows: tuple[CountRow, ...]
     combination: str
@@ -81,9 +84,19 @@ class ProofView:
 
 
 def proof_view(
-    answer: Solution | Infeasible, problem: Problem | None, plan: HybridPlan | None
+    answer: Solution | Infeasible,
+    problem: Problem | None,
+    plan: HybridPlan | None,
+    words: Vocabulary = IN_SPEC,
 ) -> ProofView:
-    """The certificate in words and rows; `plan` is the answer's, or an earlier one."""
+    """The certificate in words and rows.
+
+    Args:
+        answer: has it.
+        problem: the question; None: not known.
+        plan: the answer's, or an earlier one; None: none fits.
+        words: names of the fields of the question.
+    """
     certificate = answer.certificate
     noun = device_noun(certificate.space.offers)
     sentences = certificate_lines(certificate)
@@ -102,20 +115,20 @@ def proof_view(
     rows = joined([row_of(answer, count, most) for count in certificate.counts])
     used = {rule for count in certificate.counts for rule in count.decisions.rule}
     return ProofView(
-        sentences=tuple(sentence(line) for line in sentences),
-        heading=f"{noun[:1].upper()}{noun[1:]}s",
+        sentences=tuple(sentence(line, words) for line in sentences),
+        noun=noun,
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
         combination=sentence(combination_text(has_tensor=certificate.has_tensor)),
         rules=tuple((RULE_NAMES[rule], RULES[rule]) for rule in Rule if rule in used),
-        space=space_text(certificate.space),
-        warnings=answer.warnings,
+        space=words.text(space_text(certificate.space)),
+        warnings=tuple(map(words.text, answer.warnings)),
     )
 
 
-def sentence(line: str) -> str:
+def sentence(line: str, words: Vocabulary = IN_SPEC) -> str:
     """A line of `explain` as a sentence of prose."""
-    line = IN_SPEC.text(line)
+    line = words.text(line)
     return f"{line[:1].upper()}{line[1:]}."
 
 
@@ -144,6 +157,7 @@ def row_of(answer: Solution | Infeasible, count: CountVerdict, most: float) -> C
         first=count.num_gpus,
         last=count.num_gpus,
         verdict=count.verdict,
+        is_left_out=not is_searched(count),
         reason="" if need is not None else reason_text(count, answer.certificate.space),
         need=need,
         decided=decided_text(count),

@@ -20,6 +20,7 @@ from plimsoll_planner.records.observation import Observation, of_plan
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.vocabulary import IN_OPTIONS, IN_SPEC, Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +37,7 @@ class RunRecord:
 
     name: str
     uid: str
+    """Empty: a question of a command line, which nothing else keeps."""
     status: Status
     liveness: Liveness
     """Whether anything runs it now, and who watches."""
@@ -59,6 +61,11 @@ class RunRecord:
     """The spec asks for it to stop."""
     unknown: tuple[str, ...] = ()
     """Parts that the place has nothing of, each with the reason."""
+
+    @property
+    def words(self) -> Vocabulary:
+        """Names of fields for its reader: a question of a command line has options."""
+        return IN_SPEC if self.uid else IN_OPTIONS
 
     @property
     def is_left(self) -> bool:

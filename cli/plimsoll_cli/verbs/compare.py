@@ -20,7 +20,7 @@ from plimsoll_cli.output.usual_table import figures_json, usual_cells, usual_jso
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.search_fields import USUAL_MAX_GPUS
 from plimsoll_planner.text.explain import device_noun
-from plimsoll_planner.units import at_least
+from plimsoll_planner.units import at_least, number_text
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def fits_text(row: Row) -> str:
 def step_text(step_s: float, problem: Problem) -> str:
     """The step that all rows are given."""
     return (
-        f"all that fit have the least memory at a step of at most {step_s:.4g} s: "
+        "all that fit have the least memory at a step of at most "
+        f"{number_text(step_s)} s: "
         f"{problem.objective.throughput_tolerance:.0%} below the rate of the slowest "
         "rule's fastest plan (`objective.throughput_tolerance`), or the rate floor"
     )
@@ -171,8 +172,8 @@ def row_cells(row: Row, noun: str) -> dict[str, str]:
         "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
         "PEAK": at_least(row.peak_bytes) if found else "-",
         "FITS": fits_text(row),
-        "STEP": f"{found.step_s:.4g} s" if found else "-",
-        "SAMPLES/S": f"{row.samples_per_s:.4g}" if found else "-",
+        "STEP": f"{number_text(found.step_s)} s" if found else "-",
+        "SAMPLES/S": number_text(row.samples_per_s) if found else "-",
         "PRICE/H": "-" if row.price_per_hour is None else f"{row.price_per_hour:.2f}",
         f"{noun.upper()}S NEEDED": str(needed),
     }

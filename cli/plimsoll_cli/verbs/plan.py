@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.options.emitted import EMIT, check_emitted
+from plimsoll_cli.options.emitted import EMIT, called, check_emitted
 from plimsoll_cli.options.emitted import emit as write_manifest
 from plimsoll_cli.options.files import require_places, write, write_text
 from plimsoll_cli.options.grid import grid_limit_s, grid_options
@@ -49,6 +49,7 @@ from plimsoll_cli.output.grid_table import (
     kinds_of,
 )
 from plimsoll_cli.output.profiling import with_progress
+from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.tables import print_table
 from plimsoll_planner.records.frontier import FEWEST_SPEEDS, NUM_SPEEDS
 from plimsoll_planner.records.plan import HybridPlan
@@ -147,7 +148,7 @@ def plan(
         problem, answer = found.problem, found.answer
     answer = with_more(problem, answer, more)
     if report is not None:
-        write_text(report, page_of(Path(model).stem, problem, answer))
+        write_text(report, page_of(called(model), problem, answer))
     if out is not None and isinstance(answer, Solution):
         write(out, answer.plan)
     if solution is not None:
@@ -159,7 +160,7 @@ def plan(
         say(*replay_lines(found) if found else ())
         show_more(problem, answer, more)
         say(*([f"report: {report}"] if report is not None else []))
-    if isinstance(answer, Infeasible):
+    if isinstance(answer, Infeasible) or answer.is_proven_unfit:
         click.get_current_context().exit(ExitCode.NO_PLAN)
 
 
@@ -293,7 +294,9 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
     if answer.alternatives:
         say("", "what else could be had:")
         print_table(
-            alternatives_table(answer.alternatives, steps),
+            alternatives_table(
+                answer.alternatives, steps, RateFloor.of(answer, problem)
+            ),
             less_important=ALTERNATIVES_LESS_IMPORTANT,
         )
 

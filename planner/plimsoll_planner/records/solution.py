@@ -14,6 +14,7 @@ from plimsoll_planner.records.certificate import Binding, Certificate, NearestMi
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.frontier import Frontier
 from plimsoll_planner.records.grid import Grid
+from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
 
@@ -75,6 +76,12 @@ class Solution(Document):
     """Memory against speed for as many GPUs as `plan` has; only if asked for."""
     grid: Grid | None = None
     """Other numbers of devices and micro-batches; only if asked for."""
+
+    @property
+    def is_proven_unfit(self) -> bool:
+        """Whether a person fixed parts, and every plan that has them fails for sure."""
+        verdicts = {count.verdict for count in self.certificate.counts}
+        return self.termination is Termination.FIXED and verdicts == {Verdict.FAILS}
 
     def check_rules(self) -> None:
         """The plan is one that the certificate is about; optimal needs a proof."""

@@ -33,6 +33,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.verdicts import Floor
 from plimsoll_planner.text.rules import RULES
+from plimsoll_planner.units import number_text
 
 ROUNDING_RULE = "uniform: stage i begins at round(i * layers / stages), halves to even"
 
@@ -151,8 +152,8 @@ def why_not(
         return "; ".join(RULES[rule] for rule in Rule if rule in rules)
     if quick is None:
         return "no plan fits, at any speed"
-    rate = explorer.rate(quick)
-    return f"fits, at most {rate:.4g} samples/s where {needed_per_s:.4g} are needed"
+    rate, needed = number_text(explorer.rate(quick)), number_text(needed_per_s)
+    return f"fits, at most {rate} samples/s where {needed} are needed"
 
 
 def least_peak_plan(explorer: Explorer, num_gpus: int) -> Found | None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from decimal import Decimal
 
 from plimsoll_planner.records.bounds import (
     LARGEST_DEVICE_BYTES,
@@ -291,6 +292,6 @@ def lower_floor(explorer: Explorer) -> str:
 
 
 def four_digits(value: float, rounding: Callable[[float], int]) -> str:
-    """Number above 0 rounded to the side on which it stays true."""
+    """Number above 0 rounded to the side on which it stays true, as it is typed."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return f"{rounding(value / unit) * unit:.4g}"
+    return f"{Decimal(f'{rounding(value / unit) * unit:.4g}'):f}"

@@ -30,7 +30,8 @@ from plimsoll_planner.records.solution import (
 )
 from plimsoll_planner.records.space import Space
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
-from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.text.unfit import unfit_text
+from plimsoll_planner.units import at_least, at_most, number_text
 
 
 def counted(number: int, noun: str) -> str:
@@ -98,11 +99,10 @@ def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
         short = f"needs {at_least(needed)}, has {at_most(has)}"
         return f"{where}{miss.place}: {short}{too_large_text(miss.layer)}"
     if miss.binding is Binding.RATE:
-        return (
-            f"{where}at most {miss.samples_per_s or 0:.4g} samples/s, "
-            f"needs {miss.needed_samples_per_s:.4g} (for all seconds inside their "
-            "intervals)"
-        )
+        most = number_text(miss.samples_per_s or 0.0)
+        rate = number_text(miss.needed_samples_per_s or 0.0)
+        short = f"at most {most} samples/s, needs {rate}"
+        return f"{where}{short} (for all seconds inside their intervals)"
     return str(miss.binding)
 
 
@@ -195,7 +195,7 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
         return paid_text(certificate, certificate.paid_gpus)
     head = f"fewest: {gpus_text(fewest, offers)}"
     floor = certificate.counts[fewest - 1].floor_samples_per_s
-    head += f" at {floor:.4g} samples/s or more" if floor else ""
+    head += f" at {number_text(floor)} samples/s or more" if floor else ""
     smaller = [c for c in certificate.counts[: fewest - 1] if is_searched(c)]
     if not smaller:
         fewer = f"fewer {device_noun(offers)}s"
@@ -334,12 +334,13 @@ ENDINGS = {
     Termination.WORK_LIMIT: "the best of what was searched before the work limit",
     Termination.TIME_LIMIT: "the best of what was searched in time",
     Termination.WITHIN_GAP: "everything was searched",
-    Termination.FIXED: "fixed by hand, not certified",
 }
 
 
 def ending_text(answer: Solution) -> str:
     """How good the answer is known to be."""
+    if answer.termination is Termination.FIXED:
+        return f"fixed by hand: {unfit_text(answer)}"
     text = ENDINGS[answer.termination]
     is_optimal = answer.termination is Termination.OPTIMAL
     undecided = undecided_text(answer.certificate)

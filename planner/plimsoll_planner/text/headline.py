@@ -27,7 +27,7 @@ from plimsoll_planner.text.explain import (
     paid_text,
 )
 from plimsoll_planner.text.plans import cost_of, nodes_text, training_text
-from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.units import at_least, at_most, number_text
 
 HALF = 0.5
 
@@ -118,6 +118,6 @@ def shortfall_text(count: CountVerdict) -> str:
     if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
         return f"{fails} at {miss.place}, short by {at_least(miss.short_bytes)}"
     return (
-        f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "
-        f"{miss.needed_samples_per_s:.4g} needed"
+        f"{fails}: {number_text(miss.samples_per_s or 0.0)} samples/s at most, "
+        f"{number_text(miss.needed_samples_per_s or 0.0)} needed"
     )

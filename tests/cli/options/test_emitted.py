@@ -11,7 +11,7 @@ import pytest
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options import model
-from plimsoll_cli.options.emitted import name_of
+from plimsoll_cli.options.emitted import called, name_of
 from plimsoll_operator.api.manifest import parse_manifest
 from plimsoll_operator.rules.question import question_of
 from plimsoll_planner.offer_catalog import parse_offers
@@ -107,3 +107,17 @@ def test_what_no_manifest_can_ask_is_refused_at_once(
 def test_a_plan_is_named_after_its_model(given: str, name: str) -> None:
     """In letters that a name can have."""
     assert name_of(given) == name
+
+
+def test_what_a_model_is_called_keeps_its_dots(tmp_path: Path) -> None:
+    """Only a file has an ending; a report of Qwen3-0.6B was one of Qwen3-0."""
+    folder, file = tmp_path / "Llama-3.1-8B", tmp_path / "tiny-v1.2.json"
+    folder.mkdir()
+    file.touch()
+    for given, name in (
+        ("Qwen3-0.6B", "Qwen3-0.6B"),
+        ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"),
+        (f"{folder}/", "Llama-3.1-8B"),
+        (str(file), "tiny-v1.2"),
+    ):
+        assert called(given) == name

@@ -73,7 +73,7 @@ def test_the_sentences_say_both_ends_and_how_to_go_on() -> None:
     assert PROVEN in proof
     assert "--gpus 3 " in advice
     assert rate_text(0.123499) == "0.1234"
-    assert rate_text(98765.0) == "9.876e+04"
+    assert rate_text(98765.0) == "98,760"
 
 
 def test_a_single_point_is_one_sentence() -> None:

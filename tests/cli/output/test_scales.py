@@ -99,3 +99,6 @@ def test_seconds_have_the_unit_that_suits_them() -> None:
     assert seconds_text(0.0234) == "23.4 ms"
     assert seconds_text(0.00001) == "10 µs"
     assert seconds_text(0) == "0 µs"
+    assert seconds_text(999.9) == "1,000 s"
+    assert seconds_text(2050) == "34.2 min"
+    assert seconds_text(20_500) == "5.7 h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +13,15 @@ from plimsoll_cli.report.charts import (
     HEIGHT,
     LEFT,
     MOST_BUCKETS,
+    NARROW,
     RIGHT,
+    RING_HEIGHT,
     TOP,
     WIDTH,
+    Mark,
     Plane,
     thinned,
+    uncrowded,
 )
 
 POINTS = st.lists(
@@ -63,3 +68,14 @@ def test_a_spike_is_not_thinned_away() -> None:
     points = [(float(step), math.sin(step)) for step in range(100_000)]
     points[54_321] = (54_321.0, 99.0)
     assert (54_321.0, 99.0) in thinned(points)
+
+
+def test_a_ring_is_as_wide_as_its_number_and_covers_no_other() -> None:
+    """What is chosen comes first, and is drawn last; the margin holds half a ring."""
+    wide = Mark(x=100.0, y=50.0, text="128", is_front=True)
+    assert wide.width > Mark(x=0.0, y=0.0, text="1").width == RING_HEIGHT
+    assert Mark(x=0.0, y=0.0, text="1024").width <= 2 * NARROW
+    near = replace(wide, x=120.0, is_chosen=True)
+    far = replace(wide, y=50.0 + RING_HEIGHT)
+    found = uncrowded([wide, near, far])
+    assert found == (replace(wide, text=""), far, near)

@@ -8,13 +8,16 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from plimsoll_cli.report.facts import attempt_rows, provenance
+from plimsoll_cli.report.facts import attempt_rows, provenance, question_facts
 from plimsoll_operator.api.status import ProfileStatus
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.records.objective import Objective
 from plimsoll_planner.records.plan import Phase
 from tests.support.builders import a_fingerprint, a_plan
+from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run, told_by
 
 
@@ -82,3 +85,17 @@ def test_without_a_plan_there_is_a_name() -> None:
     facts = dict(provenance(a_record(answer=None, problem=None), None))
     assert "TrainingPlan" in facts
     assert "Plan" not in facts
+
+
+def test_a_refusal_has_its_question_machines_and_code() -> None:
+    """It rests on them as much as a plan does."""
+    problem = a_question(200, limits=Limits(max_gpus=3), num_steps=1000)
+    facts = dict(provenance(a_record(problem), None))
+    assert facts["Machines"] == "h200-8, 200 B a device"
+    assert facts["Question"] == (
+        "MinimizeGPUs; batch of 8; 1,000 steps; 50% of the best rate per device, "
+        "or more"
+    )
+    assert facts["Arguments"] == problem.profile.fingerprint.arguments
+    late = replace(problem, objective=Objective(deadline_s=4000.0))
+    assert "; deadline 66.7 min" in dict(question_facts(late))["Question"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from html import unescape
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -49,21 +49,23 @@ def two_kinds() -> Problem:
 
 
 def numbers(words: CellWords, *, is_priced: bool) -> tuple[float, ...]:
-    """Find what a cell is compared by: less is better."""
+    """Numbers that a cell is compared by: less is better."""
     cell, plan = words.cell, words.cell.plan
     assert plan is not None
     effort = float(cell.price_per_hour or 0) if is_priced else cell.num_gpus
-    return effort, plan.peak_bytes, plan.step_time.expected_s
+    return effort, -plan.samples_per_s
 
 
 @pytest.mark.parametrize("is_priced", [False, True], ids=["one kind", "two kinds"])
 def test_the_front_is_what_no_other_cell_beats(is_priced: bool) -> None:
-    """In devices, or in money where devices are of several kinds; speed and peak."""
+    """In devices, or in money where devices are of several kinds; and in speed."""
     problem = two_kinds() if is_priced else a_grid_question()
     view = viewed(with_whole_grid(problem), problem)
     fitting = [one for one in cells_of(view) if one.words.cell.plan]
     assert 1 < sum(one.is_front for one in fitting) < len(fitting)
-    assert view.compared.startswith("price" if is_priced else "number of devices")
+    assert view.compared == (
+        "at as low a price" if is_priced else "with as few devices"
+    )
     for one in fitting:
         mine = numbers(one.words, is_priced=is_priced)
         others = [numbers(other.words, is_priced=is_priced) for other in fitting]
@@ -86,8 +88,10 @@ def test_charts_have_a_mark_for_each_cell_that_fits() -> None:
             *[False] * (len(fitting) - 1),
             True,
         ]
-        shown = sorted(mark.text for mark in chart.marks if mark.text)
-        assert shown == sorted(str(one.words.cell.num_gpus) for one in front)
+        assert sum(mark.is_front for mark in chart.marks) == len(front)
+        rings = [mark for mark in chart.marks if mark.text]
+        assert rings[-1].is_chosen
+        assert not any(one.overlaps(other) for one, other in combinations(rings, 2))
     by_devices, by_peak = view.charts
     assert by_peak.line == ""
     corners = [tuple(map(float, one.split(","))) for one in by_devices.line.split()]
@@ -135,6 +139,37 @@ def test_cells_without_time_say_so() -> None:
     page = report_html(a_record(problem, answer=replace(answer, grid=grid)))
     assert page.count("not searched</b>") == len(grid.cells) - 1
     assert f"{len(grid.cells) - 1} not searched: " in page
+
+
+def test_a_price_that_a_row_shares_stands_at_its_head() -> None:
+    """Once, so that a cell is a line on a phone; in each cell if they differ."""
+    answer, problem = an_answer(), a_grid_question()
+    assert answer.grid is not None
+    (kind,) = viewed(answer, problem).kinds
+    assert kind.rows[2].price == "80.00 USD/h"
+    dear = [
+        replace(one, price_per_hour=Decimal(90)) if one.micro_batch == 1 else one
+        for one in answer.grid.cells
+        if one.plan is not None
+    ]
+    grid = replace(answer.grid, cells=tuple(dear))
+    (kind,) = viewed(replace(answer, grid=grid), problem).kinds
+    assert kind.rows[0].price == ""
+    page = report_html(a_record(problem, answer=replace(answer, grid=grid)))
+    assert "<span>90.00 USD/h</span>" in page
+
+
+def test_what_is_said_of_charts_stands_beside_charts_alone() -> None:
+    """A refusal has neither rings nor dots; a cell says why the engine refuses it."""
+    problem = a_question(200, limits=Limits(max_gpus=3))
+    answer = refused(problem)
+    answer = replace(answer, grid=grid_of(problem, answer))
+    page = report_html(a_record(problem, answer=answer))
+    assert "In the charts" not in page
+    assert "◆" not in page
+    assert "fewer micro-batches than stages" in page
+    shown = report_html(a_record(a_grid_question(), answer=an_answer()))
+    assert "In the charts" in shown
 
 
 def test_a_question_without_a_plan_has_a_grid_too() -> None:

@@ -21,12 +21,13 @@ from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.rules.observed_state import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.override import Override
-from plimsoll_planner.records.solution import Termination
+from plimsoll_planner.records.solution import Solution, Termination
 from tests.support.builders import a_certificate, a_count, a_miss, a_plan, a_solution
 from tests.support.questions import a_question, solved
 from tests.support.reports import TIME, a_record, a_run, a_status
@@ -111,6 +112,19 @@ def test_fewer_than_was_fixed_are_not_claimed_to_fail() -> None:
     assert headline_of(record).lead == "Fewer are outside what was fixed or allowed."
     one = a_record(a_question(5000))
     assert headline_of(one).lead == "One is the least there is."
+
+
+def test_a_fixed_plan_that_fails_is_no_success() -> None:
+    """In the title, in words, and not in green; until it has run all the same."""
+    record = a_record(a_question(400, override=Override(num_gpus=2)))
+    view = headline_of(record)
+    assert view.title == "2 devices of 400 B: does not fit"
+    assert view.lead.startswith("Fixed by hand: does not fit. On h200-8, rank ")
+    assert (view.state.tone, view.state.word) == (Tone.BAD, "Does not fit")
+    assert isinstance(record.answer, Solution)
+    attempt = StoredAttempt(number=1, plan=record.answer.plan, ending=Ending.DONE)
+    ran = replace(record, attempts=(attempt,), status=a_status())
+    assert headline_of(ran).title == "2 devices of 400 B"
 
 
 def test_no_plan_says_what_would_do() -> None:

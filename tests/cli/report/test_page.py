@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("numpy")
 
 from plimsoll_cli.report.page import report_html
-from plimsoll_cli.state.run_record import RunRecord
+from plimsoll_cli.state.run_record import RunRecord, planned_record
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.limits import Limits
+from plimsoll_planner.search.answer import solve
 from tests.support.builders import a_fingerprint
 from tests.support.curves import an_answer
 from tests.support.questions import a_question
@@ -177,6 +178,19 @@ def test_a_refusal_is_told_without_a_plan() -> None:
     assert "Why no plan" in text
     assert "Would do: " in text
     assert "Memory by" not in text
+
+
+def test_a_question_of_a_command_line_has_its_words() -> None:
+    """Options, no backticks, and no condition of a resource that there is not."""
+    problem = a_question(200, limits=Limits(max_gpus=3))
+    page = report_html(planned_record("tiny", problem, solve(problem)))
+    assert "`" not in page
+    assert "<code>HostLinkGBps</code>" in page
+    assert "no plan fits, and nothing was launched" in page
+    assert "✗ Succeeded" not in page
+    assert "spec." not in report_html(
+        planned_record("tiny", a_question(700), solve(a_question(700)))
+    )
 
 
 def test_what_users_write_is_text() -> None:

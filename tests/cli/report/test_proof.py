@@ -15,6 +15,7 @@ from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.text.explain import certificate_lines
 from plimsoll_planner.units import at_least
+from plimsoll_planner.vocabulary import IN_OPTIONS
 from tests.support.questions import a_device, a_question, refused, solved
 
 
@@ -65,12 +66,15 @@ def test_sentences_are_those_of_explain() -> None:
     assert sentence("19 GPUs (`limits.max_gpus` is 16)") == (
         "19 GPUs (spec.search.maxGPUs is 16)."
     )
+    asked = proof_view(answer, problem, answer.plan, IN_OPTIONS)
+    assert any("(--rate-floor)" in line for line in asked.sentences)
 
 
 def test_counts_of_which_the_same_is_said_are_one_line() -> None:
     """The fixed parts leave 1 to 3 outside."""
     view = view_of(a_question(5000, override=Override(num_gpus=4, num_stages=4)))
     assert [(row.first, row.last) for row in view.rows] == [(1, 3), (4, 4)]
+    assert [row.is_left_out for row in view.rows] == [True, False]
     assert view.rows[0].need is None
     assert view.rows[0].reason
 

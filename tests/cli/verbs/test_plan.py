@@ -209,14 +209,14 @@ def test_overrides_are_obeyed(
     assert plan.micro_batch == 2
 
 
-def test_an_override_that_does_not_fit_is_run_with_a_warning(
+def test_an_override_that_does_not_fit_is_shown_and_is_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One GPU was asked for: there is a plan, and it says that it is over."""
     options = ["--gpus", "1", "--recompute", "all"]
-    assert main(words(tmp_path, *options)) == ExitCode.DONE
+    assert main(words(tmp_path, *options)) == ExitCode.NO_PLAN
     output = capsys.readouterr().out
-    assert output.startswith("1 device (fixed by hand, not certified)")
+    assert output.startswith("1 device (fixed by hand: does not fit)")
     assert "% over" in output
     assert "warning: what is fixed does not fit: rank 0" in output
 
@@ -425,7 +425,7 @@ def test_a_frontier_of_nothing_says_so(
     asked = words(tmp_path, "--frontier")
     assert main([*asked, "--max-gpus", "2"]) == ExitCode.NO_PLAN
     assert "memory against speed" not in capsys.readouterr().out
-    assert main([*asked, "--gpus", "1", "--max-gpus", "1"]) == ExitCode.DONE
+    assert main([*asked, "--gpus", "1", "--max-gpus", "1"]) == ExitCode.NO_PLAN
     output = capsys.readouterr().out
     assert "no plan of 1 device fits for sure, at no speed" in output
 

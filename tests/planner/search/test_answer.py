@@ -284,6 +284,7 @@ def test_what_is_fixed_and_does_not_fit_is_obeyed_with_a_warning() -> None:
     assert [stage.chunks[0].first_layer for stage in answer.plan.stages] == [0, 1]
     assert answer.warnings[0].startswith("what is fixed does not fit: rank ")
     assert answer.certificate.fewest_at_floor is None
+    assert answer.is_proven_unfit
 
 
 def test_what_could_be_had_without_what_is_fixed_is_told() -> None:

@@ -108,7 +108,7 @@ def test_a_row_says_what_binds() -> None:
     assert why(2000) == (True, "")
     fits, text = why(2000, objective=Objective(min_samples_per_s=1e6))
     assert not fits
-    assert text.endswith(" samples/s where 1e+06 are needed")
+    assert text.endswith(" samples/s where 1,000,000 are needed")
     assert why(10) == (False, "no plan fits, at any speed")
     assert why(2000, max_tuples=1) == (
         None,

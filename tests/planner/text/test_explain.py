@@ -211,7 +211,6 @@ def test_what_was_pruned_is_said_and_not_every_plan_called_compared() -> None:
         (Termination.WORK_LIMIT, 1.0, "before the work limit"),
         (Termination.TIME_LIMIT, 1.0, "in time"),
         (Termination.WITHIN_GAP, 0.25, "a plan up to 25 % better is not excluded"),
-        (Termination.FIXED, 1.0, "fixed by hand, not certified"),
     ],
 )
 def test_every_ending_has_its_words(
