@@ -320,7 +320,7 @@ def test_compare_says_why_a_row_does_not_fit(
     assert main([*command, "--min-throughput", "1e9"]) == ExitCode.DONE
     out = capsys.readouterr().out
     assert "too slow" in out
-    assert "samples/s where 1e+09 are needed" in out
+    assert "samples/s where 1,000,000,000 are needed" in out
     assert main([*command, "--max-tuples", "1"]) == ExitCode.DONE
     assert "cut off by --max-tuples" in capsys.readouterr().out
 
