@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import Tensor
 

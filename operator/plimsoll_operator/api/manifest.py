@@ -8,7 +8,7 @@ here too: a field that is given twice, another kind, a name that no object can h
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -85,7 +85,8 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Loader.add_implicit_resolver(
+add_resolver: Callable[..., None] = Loader.add_implicit_resolver  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+add_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
     list("-+.0123456789"),

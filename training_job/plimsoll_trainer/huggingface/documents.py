@@ -193,7 +193,8 @@ def rows_of(source: DataSource, cache: Path) -> Iterator[dict[str, Any]]:
             f"token ids as an array ({ARRAY})"
         ) from None
     # It would tell the hub of each file that is read here, and log what we raise.
-    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    settings: Any = datasets.config  # pyright: ignore[reportAttributeAccessIssue]
+    settings.HF_UPDATE_DOWNLOAD_COUNTS = False
     logging.getLogger("datasets").setLevel(logging.CRITICAL)
     load: Callable[..., Any] = datasets.load_dataset
     if source.is_on_hub:
