@@ -16,15 +16,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.frame import Goal, Measurement, run, seconds_of
-from benchmarks.replay import NUM_CORES, few_cores
+from benchmarks.frame import NUM_CORES, Goal, Measurement, few_cores, run, seconds_of
 
 NUM_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and how long the first answer may take."""
+    """A question, and how long its first answer may take."""
 
     model: str
     machines: str

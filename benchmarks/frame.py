@@ -16,7 +16,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +29,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "bench"
+NUM_CORES = 2
+"""That a bar of seconds is stated for."""
 PAGE_WIDTH = 120
 """Columns of a table that goes to a file or a pipe."""
 LIBRARIES = ("plimsoll-train", "numpy", "torch", "kopf", "kubernetes", "sqlalchemy")
@@ -108,6 +111,17 @@ def seconds_of(
             if turn >= warm_up:
                 its_times.append(taken_s)
     return [tuple(its_times) for its_times in times]
+
+
+@contextmanager
+def few_cores() -> Iterator[None]:
+    """Let processes that are started here have two cores, however many there are."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(cores)[:NUM_CORES])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def start_python(statement: str) -> None:

@@ -7,13 +7,11 @@ plan is that of examples/llama-70b.yaml with 7 stages fixed by hand: 32 micro-ba
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-from benchmarks.frame import Goal, Measurement, run, seconds_of
+from benchmarks.frame import NUM_CORES, Goal, Measurement, few_cores, run, seconds_of
 from benchmarks.support.truth_run import ignore, planned
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
@@ -32,7 +30,7 @@ from plimsoll_profiler.ranks.replay_process import replay_plan
 
 ENTRYPOINT = "examples.llama:llama_70b"
 NUM_STAGES, GLOBAL_BATCH = 7, 32
-NUM_CORES, NUM_RUNS = 2, 3
+NUM_RUNS = 3
 MOST_S = 60.0
 
 
@@ -79,17 +77,6 @@ def plan_of(made: ModelProfile) -> HybridPlan:
         override=Override(num_stages=NUM_STAGES, data_degree=1),
     )
     return planned(solve(problem))
-
-
-@contextmanager
-def few_cores() -> Iterator[None]:
-    """Let processes that are started here have two cores, however many there are."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(cores)[:NUM_CORES])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def children_s() -> float:

@@ -28,7 +28,7 @@ ON_A_CLUSTER = {
     "delete": "`kubectl delete`",
     "export-weights": "checkpoint.exportWeights, and `kubectl cp` out of the claim",
 }
-"""What verbs of one machine are there."""
+"""Verbs of one machine, and their like on a cluster."""
 
 
 def run(words: Sequence[str], *, debug: bool, reads_cluster: bool = False) -> ExitCode:

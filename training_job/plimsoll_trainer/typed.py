@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from plimsoll_planner.errors import InvalidFieldError
@@ -33,17 +34,17 @@ PLAIN: dict[object, Any] = {
 }
 """What is declared without a bound has none that anybody reaches."""
 Seed = Annotated[int, Range(minimum=0, maximum=2**63 - 1)]
-LearningRate = Annotated[float, Range(minimum=0, maximum=1e6)]
-GradientNorm = Annotated[float, Range(minimum=0, maximum=1e6, above=True)]
-WeightDecay = Annotated[float, Range(minimum=0, maximum=1e6)]
+NotNegative = Annotated[float, Range(minimum=0, maximum=1e6)]
+Positive = Annotated[float, Range(minimum=0, maximum=1e6, above=True)]
 
 
 def typed(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Let a function refuse arguments of other types than it declares."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **given: Parameters.kwargs) -> Result:
-        bound = inspect.signature(function).bind(*args, **given)
+        bound = signature.bind(*args, **given)
         bound.arguments.update(checked(bound.arguments, function))
         return function(*bound.args, **bound.kwargs)
 
@@ -59,11 +60,9 @@ def checked(given: Mapping[str, Any], declared: Any) -> dict[str, Any]:
     shapes = shapes_in(declared)
     found = dict(given)
     for name in shapes.keys() & given.keys():
-        try:
+        with errors_of_arguments():
             found[name] = shapes[name].read(given[name], name)
             shapes[name].check(found[name], name)
-        except InvalidFieldError as error:
-            raise WorkloadError(str(error)) from None
     return found
 
 
@@ -85,10 +84,8 @@ def mapping(given: object, path: str) -> dict[str, object]:
     Raises:
         WorkloadError: it is something else.
     """
-    try:
+    with errors_of_arguments():
         return mapping_of(given, path)
-    except InvalidFieldError as error:
-        raise WorkloadError(str(error)) from None
 
 
 def fields_of(record: type[Fields], given: object, path: str) -> Fields:
@@ -97,7 +94,18 @@ def fields_of(record: type[Fields], given: object, path: str) -> Fields:
     Raises:
         WorkloadError: one is unknown, missing or of another type.
     """
-    try:
+    with errors_of_arguments():
         return record.from_json(given, path)
+
+
+@contextmanager
+def errors_of_arguments() -> Iterator[None]:
+    """Within it, a field that is wrong makes the workload wrong.
+
+    Raises:
+        WorkloadError: says of the field what a record does.
+    """
+    try:
+        yield
     except InvalidFieldError as error:
         raise WorkloadError(str(error)) from None

@@ -9,7 +9,7 @@ named_devices       machines by the name of their device
 machines            the machines that a plan may use
 manifest            the manifest, from a file or from stdin
 model               a profile, or the model that one is made of
-unknown             what `solve` looks for, and the question about a value
+unknown             quantities that `solve` looks for, and questions
 grid                other counts and micro-batches beside an answer
 emitted             the question as a manifest
 problem             profile, files and options as a `Problem`; its errors name options

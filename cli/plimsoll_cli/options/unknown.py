@@ -1,4 +1,4 @@
-"""What `solve` looks for, and the question about one of its values.
+"""Quantities that `solve` looks for, and the question about one value.
 
 In: what was typed. Out: `Range`, and a function that makes a `Problem` of a value.
 Called by the verb `solve`.
@@ -30,7 +30,7 @@ class Unknown(StrEnum):
 
 
 class End(StrEnum):
-    """What ended a search."""
+    """End of a search."""
 
     FITS = "fits"
     """The fewest devices were found."""

@@ -63,7 +63,7 @@ def lines_of(found: Found) -> list[str]:
 
 
 def fitting(found: Found) -> list[str]:
-    """What fits, and the rate that it reaches."""
+    """The largest value that fits, and the rate that it reaches."""
     slow, fits = found.fits_at_any_speed, found.fits
     if slow is None:
         is_sure = found.fails == found.grain
@@ -89,7 +89,7 @@ def most(found: Found) -> str:
 
 
 def beyond(found: Found) -> list[str]:
-    """What fails, what nothing is proven about, and what was not tried."""
+    """Values above: that fail, that nothing is proven about, that were not tried."""
     low, high = found.fits_at_any_speed, found.fails
     steps = [f"multiples of {found.grain:,} were tried (--grain)"]
     steps = steps if found.grain > 1 else []

@@ -49,8 +49,7 @@ def usual_cells(row: UsualRow, problem: Problem) -> dict[str, str]:
         "SHARDED": stated(found, "sharding", Sharding.NONE),
         "OPTIMIZER": stated(found, "optimizer_home", OptimizerHome.DEVICE),
         "PEAK": at_least(row.peak_bytes) if found else "-",
-        "STEP": f"{number_text(found.step_s)} s" if found else "-",
-        "SAMPLES/S": number_text(row.samples_per_s) if found else "-",
+        **speed_cells(row),
         f"COST/{STEPS} STEPS": money(
             cost_of_steps(row), offer.currency if offer else None
         ),
@@ -83,6 +82,15 @@ def figures_json(row: UsualRow | Row) -> dict[str, object]:
         "micro_batch": candidate and candidate.micro_batch,
         "cuts": found and list(found.cuts),
         "price_per_hour": None if price is None else str(price),
+    }
+
+
+def speed_cells(row: UsualRow | Row) -> dict[str, str]:
+    """Seconds of a step and rate of a row, with a dash if none fits."""
+    found = row.found
+    return {
+        "STEP": f"{number_text(found.step_s)} s" if found else "-",
+        "SAMPLES/S": number_text(row.samples_per_s) if found else "-",
     }
 
 

@@ -170,7 +170,7 @@ class Effort:
 
     @property
     def bound(self) -> str:
-        """What as little is, in a sentence."""
+        """End of a sentence: as few devices, or as low a price."""
         return "at as low a price" if self.currency else f"with as few {self.noun}s"
 
     def of(self, words: CellWords) -> float:

@@ -111,8 +111,8 @@ def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
     answer = record.answer
     if isinstance(answer, Infeasible):
         lines = infeasible_lines(answer)
-        told = (line.removeprefix("no plan: ") for line in lines)
-        return " ".join(sentence(line, record.words) for line in told)
+        reasons = (line.removeprefix("no plan: ") for line in lines)
+        return " ".join(sentence(line, record.words) for line in reasons)
     if answer is None or plan is None:
         return "The search has not answered yet."
     if answer.termination is Termination.FIXED:

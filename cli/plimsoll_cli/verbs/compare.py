@@ -16,7 +16,12 @@ from plimsoll_cli.output import usual_table
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import print_table, table_of, telling_columns
-from plimsoll_cli.output.usual_table import figures_json, usual_cells, usual_json
+from plimsoll_cli.output.usual_table import (
+    figures_json,
+    speed_cells,
+    usual_cells,
+    usual_json,
+)
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.search_fields import USUAL_MAX_GPUS
 from plimsoll_planner.text.explain import device_noun
@@ -172,8 +177,7 @@ def row_cells(row: Row, noun: str) -> dict[str, str]:
         "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
         "PEAK": at_least(row.peak_bytes) if found else "-",
         "FITS": fits_text(row),
-        "STEP": f"{number_text(found.step_s)} s" if found else "-",
-        "SAMPLES/S": number_text(row.samples_per_s) if found else "-",
+        **speed_cells(row),
         "PRICE/H": "-" if row.price_per_hour is None else f"{row.price_per_hour:.2f}",
         f"{noun.upper()}S NEEDED": str(needed),
     }

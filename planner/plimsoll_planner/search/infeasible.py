@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from decimal import Decimal
 
 from plimsoll_planner.records.bounds import (
     LARGEST_DEVICE_BYTES,
@@ -37,7 +36,7 @@ from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
 from plimsoll_planner.text.explain import gpus_text
-from plimsoll_planner.units import at_least
+from plimsoll_planner.units import at_least, number_text
 
 MOST_TIMES = 4
 MOST_MORE_GPUS = 64
@@ -294,4 +293,4 @@ def lower_floor(explorer: Explorer) -> str:
 def four_digits(value: float, rounding: Callable[[float], int]) -> str:
     """Number above 0 rounded to the side on which it stays true, as it is typed."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return f"{Decimal(f'{rounding(value / unit) * unit:.4g}'):f}"
+    return number_text(rounding(value / unit) * unit).replace(",", "")

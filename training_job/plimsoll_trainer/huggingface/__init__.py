@@ -2,6 +2,7 @@
 
 hub               what is fetched from it
 configurations    of a folder, a bundled name or the hub
+locking           a lock between processes
 remote_code       code that comes with a model, run if that is asked for
 weight_files      safetensors: names, forms and values of tensors
 weight_names      what `transformers` calls them in the model

@@ -25,8 +25,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from plimsoll_trainer.errors import WorkloadError, reason_of
 from plimsoll_trainer.huggingface.hub import from_hub, is_hub_name
 from plimsoll_trainer.huggingface.remote_code import register_code
+from plimsoll_trainer.user_code.model_files import CONFIG_FILE
 
-CONFIG_FILE = "config.json"
 BLOCKS = "num_hidden_layers"
 Configuration = PreTrainedConfig
 """As `transformers` has it, for those who do not import that."""

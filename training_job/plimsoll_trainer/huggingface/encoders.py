@@ -14,7 +14,7 @@ from plimsoll_trainer.adapters.encoder import encoder as encoder_of
 from plimsoll_trainer.adapters.model_tasks import TaskName
 from plimsoll_trainer.huggingface.configurations import configuration_of, with_blocks
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
-from plimsoll_trainer.typed import LearningRate, Seed, WeightDecay, typed
+from plimsoll_trainer.typed import NotNegative, Seed, typed
 from plimsoll_trainer.workload import Workload
 
 
@@ -28,8 +28,8 @@ def encoder(  # noqa: PLR0913 - the arguments of a manifest
     blocks: Count | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: LearningRate = 1e-4,
-    weight_decay: WeightDecay = 0.01,
+    learning_rate: NotNegative = 1e-4,
+    weight_decay: NotNegative = 0.01,
     schedule: Named = "constant",
     seed: Seed = 0,
     trust_remote_code: bool = False,

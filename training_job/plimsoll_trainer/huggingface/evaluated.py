@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from plimsoll_planner.records.bounds import Count, Index, Range
+from plimsoll_planner.records.bounds import Count, Index
 from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.evaluation import EarlyStop, Evaluation, Samples
-from plimsoll_trainer.typed import fields_of, mapping
-
-LossDelta = Annotated[float, Range(minimum=0, maximum=1e6)]
+from plimsoll_trainer.typed import NotNegative, fields_of, mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +25,7 @@ class EvaluationFields(Record):
     every_steps: Index = 0
     num_samples: Count | None = None
     patience: Count | None = None
-    min_delta: LossDelta | None = None
+    min_delta: NotNegative | None = None
 
 
 def evaluation_of(

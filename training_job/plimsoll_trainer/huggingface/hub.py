@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_trainer.errors import WorkloadError, reason_of
+from plimsoll_trainer.user_code.model_files import CONFIG_FILE
 
-IN_EACH = "config.json"
-"""A file that every model has."""
 NAMED = 3
 """Files of a folder in a message, at most."""
 
@@ -60,8 +59,8 @@ def require_answer(client: Any, model: str) -> None:
 
     A download asks six times, with a line and a longer wait after each.
     """
-    if client.try_to_load_from_cache(model, IN_EACH) is None:
-        client.get_hf_file_metadata(client.hf_hub_url(model, IN_EACH))
+    if client.try_to_load_from_cache(model, CONFIG_FILE) is None:
+        client.get_hf_file_metadata(client.hf_hub_url(model, CONFIG_FILE))
 
 
 def missing_here(model: str) -> str:

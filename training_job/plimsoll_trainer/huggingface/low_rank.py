@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -22,18 +22,17 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from plimsoll_planner.records.bounds import Count, Fraction, Range
+from plimsoll_planner.records.bounds import Count, Fraction
 from plimsoll_planner.records.record import Record
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import without_modes
-from plimsoll_trainer.typed import Names, fields_of
+from plimsoll_trainer.typed import Names, NotNegative, fields_of
 
 LINEAR = (nn.Linear, Conv1D)
 LORA = "lora_"
 """In the names of an adapter's tensors."""
 ADAPTER = "default"
 """Name that `peft` knows the adapter by, inside of the names of its tensors."""
-Scale = Annotated[float, Range(minimum=0, maximum=1e6)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +119,7 @@ class LowRankFields(Record):
     """Fields of the argument `lora`."""
 
     rank: Count
-    alpha: Scale | None = None
+    alpha: NotNegative | None = None
     """Default: twice the rank."""
     dropout: Fraction = 0.0
     targets: Names | None = None

@@ -21,7 +21,6 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.core_model_loading import revert_weight_conversion
 
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.huggingface.configurations import CONFIG_FILE
 from plimsoll_trainer.huggingface.remote_code import code_of
 from plimsoll_trainer.huggingface.tokenizing import FILES as TOKENIZER_FILES
 from plimsoll_trainer.huggingface.weight_files import (
@@ -31,6 +30,7 @@ from plimsoll_trainer.huggingface.weight_files import (
     WeightFiles,
 )
 from plimsoll_trainer.huggingface.weight_names import WeightNames
+from plimsoll_trainer.user_code.model_files import CONFIG_FILE
 from plimsoll_trainer.workload import ReadLayer
 
 COPIED = (CONFIG_FILE, "generation_config.json", *TOKENIZER_FILES)

@@ -11,10 +11,8 @@ the folder or hub's name that the code lies in. Called by `configurations`, and 
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from transformers.models.auto import modeling_auto
 from transformers.utils import hub
 
 from plimsoll_trainer.errors import WorkloadError, reason_of
+from plimsoll_trainer.huggingface.locking import one_at_a_time
 
 AUTO_MAP = "auto_map"
 CONFIG_CLASS = "AutoConfig"
@@ -61,7 +60,8 @@ def register_code(fields: Mapping[str, Any], place: str, *, is_asked_for: bool) 
         )
     names: Mapping[str, str] = fields[AUTO_MAP]
     try:
-        with one_at_a_time():
+        # Each process copies the code to where Python looks for it.
+        with one_at_a_time(Path(hub.HF_MODULES_CACHE) / LOCK):
             config = find_class(names[CONFIG_CLASS], place)
             AutoConfig.register(kind, config, exist_ok=True)
             found = [config]
@@ -72,9 +72,8 @@ def register_code(fields: Mapping[str, Any], place: str, *, is_asked_for: bool) 
                     auto_class.register(config, found[-1], exist_ok=True)
             CODE_OF[config] = tuple(file for one in found for file in beside(one))
     except Exception as error:
-        reason = reason_of(error)
         raise WorkloadError(
-            f"{place}: the code that comes with it cannot be run: {reason}"
+            f"{place}: the code that comes with it cannot be run: {reason_of(error)}"
         ) from error
 
 
@@ -95,13 +94,3 @@ def beside(found: type) -> Iterator[Path]:
 def code_of(config: PreTrainedConfig) -> tuple[Path, ...]:
     """Files that came with a configuration and were run; none, if there are none."""
     return CODE_OF.get(type(config), ())
-
-
-@contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Keep other processes out: each copies the code to where Python looks for it."""
-    folder = Path(hub.HF_MODULES_CACHE)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

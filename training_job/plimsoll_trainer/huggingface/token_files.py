@@ -10,7 +10,6 @@ They are made once for the same data and tokenizer, and lie in the cache of the 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.documents import DataSource, rows_of
+from plimsoll_trainer.huggingface.locking import one_at_a_time
 from plimsoll_trainer.huggingface.tokenizing import (
     Tokenizer,
     Tokens,
@@ -194,9 +194,7 @@ def locked(path: Path) -> Iterator[None]:
         WorkloadError: the folder cannot be written to.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with one_at_a_time(path):
             yield
     except OSError as error:
         raise WorkloadError(

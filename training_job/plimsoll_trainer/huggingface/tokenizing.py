@@ -22,7 +22,6 @@ from transformers import AutoTokenizer
 
 from plimsoll_trainer.adapters.losses import IGNORED
 from plimsoll_trainer.errors import WorkloadError, reason_of
-from plimsoll_trainer.huggingface.configurations import CONFIG_FILE
 from plimsoll_trainer.huggingface.documents import (
     COMPLETION,
     LABELS,
@@ -32,6 +31,7 @@ from plimsoll_trainer.huggingface.documents import (
     TOKENS,
     DataSource,
 )
+from plimsoll_trainer.user_code.model_files import CONFIG_FILE
 
 LONGEST_VALUE = 60
 """Letters of what stands in a row where something else should."""

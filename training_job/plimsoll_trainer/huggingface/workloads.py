@@ -39,14 +39,7 @@ from plimsoll_trainer.huggingface.pretrained import folder_of, pretrained
 from plimsoll_trainer.huggingface.recipes import Named, recipe_of
 from plimsoll_trainer.huggingface.samples import samples_of
 from plimsoll_trainer.metric_loggers import metric_loggers
-from plimsoll_trainer.typed import (
-    GradientNorm,
-    LearningRate,
-    Names,
-    Seed,
-    WeightDecay,
-    typed,
-)
+from plimsoll_trainer.typed import Names, NotNegative, Positive, Seed, typed
 from plimsoll_trainer.workload import Workload
 
 
@@ -60,10 +53,10 @@ def pretrain(  # noqa: PLR0913 - the arguments of a manifest
     frozen: Names | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: LearningRate = 1e-4,
-    weight_decay: WeightDecay = 0.1,
+    learning_rate: NotNegative = 1e-4,
+    weight_decay: NotNegative = 0.1,
     schedule: Named = "constant",
-    max_gradient_norm: GradientNorm | None = 1.0,
+    max_gradient_norm: Positive | None = 1.0,
     seed: Seed = 0,
     trust_remote_code: bool = False,
 ) -> Workload:
@@ -128,10 +121,10 @@ def finetune(  # noqa: PLR0913 - the arguments of a manifest
     frozen: Names | None = None,
     precision: str = Precision.BF16.value,
     optimizer: Named = "adamw",
-    learning_rate: LearningRate = 2e-5,
-    weight_decay: WeightDecay = 0.0,
+    learning_rate: NotNegative = 2e-5,
+    weight_decay: NotNegative = 0.0,
     schedule: Named = "constant",
-    max_gradient_norm: GradientNorm | None = 1.0,
+    max_gradient_norm: Positive | None = 1.0,
     evaluation: Mapping[str, Any] | None = None,
     metrics: str | Sequence[str] | Mapping[str, Any] = (),
     callbacks: Names = (),

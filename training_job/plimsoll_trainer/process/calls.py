@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from plimsoll_trainer.callbacks import EvaluationMetrics, RunEnd, RunStart, StepMetrics
 from plimsoll_trainer.errors import THEIR_ERRORS, CallbackError, TrainerError, located
-from plimsoll_trainer.user_code.entrypoint import find_function, load_module, split
+from plimsoll_trainer.user_code.entrypoint import function_named
 
 METHODS = ("on_start", "on_step", "on_evaluation", "on_end")
 
@@ -73,10 +73,9 @@ def made(wanted: object) -> object:
     """A callback, from itself or from `module:function`."""
     found = wanted
     if isinstance(wanted, str):
-        module_name, function_name = split(wanted)
-        module = load_module(wanted, module_name)
+        function = function_named(wanted)
         try:
-            found = find_function(wanted, module, function_name)()
+            found = function()
         except TrainerError:
             raise
         except THEIR_ERRORS as error:

@@ -71,11 +71,20 @@ def check_callbacks(entrypoint: str, made: Workload) -> None:
         if not isinstance(name, str):
             continue
         try:
-            module, function = split(name)
-            find_function(name, load_module(name, module), function)
+            function_named(name)
         except WorkloadError as error:
             text = str(error).removeprefix("entry point ")
             refuse(entrypoint, f"callback {text}", error)
+
+
+def function_named(name: str) -> Callable[..., object]:
+    """The function that `module:function` names.
+
+    Raises:
+        WorkloadError: there is none.
+    """
+    module, function = split(name)
+    return find_function(name, load_module(name, module), function)
 
 
 def split(entrypoint: str) -> tuple[str, str]:

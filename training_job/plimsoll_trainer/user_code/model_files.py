@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 CONFIG_FILE = "config.json"
+"""In the folder of each model of `transformers`."""
 MODEL_TYPE = "model_type"
 """Field that a configuration of `transformers` has."""
 MOST_BYTES = 2**20
