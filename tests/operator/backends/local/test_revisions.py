@@ -43,6 +43,8 @@ SEED = 20261126
 STEPS, BATCH = 150, 16
 MIDST_S = 0.08
 """After a revision has appeared: ranks see it, agree, and have moved layers by then."""
+POLL_S = 0.005
+"""Much less than that."""
 MOST_SPARED = 10
 """Revisions before one in the middle of which something is killed."""
 TWO_STAGES = "override: {pipeline: 2, data: 1}"
@@ -120,7 +122,7 @@ def appearances(run: HomeRun, command: subprocess.Popen[str]) -> Iterator[None]:
             if stamp not in known:
                 known.add(stamp)
                 yield
-        time.sleep(0.001)
+        time.sleep(POLL_S)
 
 
 @pytest.fixture(scope="module")
