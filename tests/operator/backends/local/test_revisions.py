@@ -126,9 +126,11 @@ def appearances(run: HomeRun, command: subprocess.Popen[str]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
-    """A run whose plan stays, and which knows profile and replay."""
-    run = HomeRun(tmp_path_factory.mktemp("still"))
+def still(
+    undisturbed: tuple[HomeRun, float], tmp_path_factory: pytest.TempPathFactory
+) -> HomeRun:
+    """A run of the same model whose plan stays, and which knows profile and replay."""
+    run = undisturbed[0].copy(tmp_path_factory.mktemp("still"))
     stays = f"runPolicy: {{replanOnline: false}}\n  {TWO_STAGES}"
     ended = run.write(steps=STEPS, batch=BATCH, extra=stays).run(*LARGE)
     assert ended.code == ExitCode.DONE, ended.err
