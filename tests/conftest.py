@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -15,6 +16,9 @@ pytest_plugins = ["tests.lab.fixtures", "tests.support.drawing"]
 # Tests start torch some hundred times. If Python is set to keep no compiled
 # modules, as in many images, each start compiles them anew: some 8 s more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What torch and others make as they are imported stays. Until all tests are collected
+# nothing looks for garbage in it.
+gc.disable()
 
 NEEDS_GPU = ("needs", "a GPU")
 """In what is reported of a test that was skipped for that."""
@@ -28,6 +32,8 @@ def pytest_collection_finish() -> None:
     """
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -81,12 +81,13 @@ INSTALLED = Part(
 )
 HOME = "operator/backends/local"
 """Whole runs, which wait for their processes more than they compute."""
+# The longest first, else one of them runs alone at the end.
 UNITS = (
     units("tests of home", HOME),
-    units("tests of operator", "operator", without=HOME),
+    units("tests of profiler", "profiler_job", "examples", "charts"),
     units("tests of trainer", "training_job"),
     units("tests of planner", "planner", "cli"),
-    units("tests of profiler", "profiler_job", "examples", "charts"),
+    units("tests of operator", "operator", without=HOME),
 )
 BUILD = WHEEL.parent
 COVERED_BY = "coverage."

@@ -57,7 +57,6 @@ DEGREES = (1, 2, 4)
 """Tensor degrees that are profiled."""
 AMPLE_HOST_BYTES = 2**40
 """Room for any optimizer; small models need some MiB."""
-ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,6 +50,8 @@ DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "1800KiB")
 """So small that the chain needs both, at any speed, whatever is offloaded."""
 LARGE = (*DEVICES[:-1], "8MiB")
 """Of which the chain needs one: a rank less to start, where a rule is of any number."""
+EIGHT = (*DEVICES[:3], "8", *DEVICES[4:])
+"""So many that there are plans with less memory."""
 SAMPLE_S = 0.1
 FULL_S = 3.0
 """So long that some checkpoints find no room."""

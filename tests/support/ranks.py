@@ -25,7 +25,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PRELOAD = ["torch", "torch.distributed.pipelining", "plimsoll_trainer.process.run"]
+PRELOAD = [
+    *("plimsoll_trainer.process.run", "plimsoll_profiler.ranks.replayer"),
+    "plimsoll_trainer.adapters.causal_lm",  # not there without transformers
+    # Of the modules that ranks find their work in:
+    *("pytest", "tests.support.jobs", "tests.support.profiles"),
+    "tests.support.warm_server",
+]
+"""Modules that the server imports before it forks, so that no rank has to."""
 TIMEOUT_S = 240.0
 ENDED_FOR_ANOTHER = "was ended, as another rank had died"
 LOST_A_PEER = (ENDED_FOR_ANOTHER, "Connection closed by peer", "Connection reset by")

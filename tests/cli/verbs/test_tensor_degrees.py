@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.verbs.profile import show
 from plimsoll_planner.records.document import save
-from plimsoll_planner.records.model_profile import Precision
+from plimsoll_planner.records.model_profile import ModelProfile, Precision
 from plimsoll_planner.records.offer import ComputeRate
 from tests.support.builders import a_profile
 from tests.support.command_lines import an_offers_file
@@ -21,6 +22,8 @@ from tests.support.ranks import run_on_device
 
 SPLIT = "tests.support.split_workloads:a_split_gpt"
 BAD = "tests.support.bad_splits"
+TWO_OF_THREE = (1, 2, 8)
+"""Degrees that the split one is profiled for; 8 cannot share its four heads."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,15 +32,21 @@ def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
 
 
+@cache
+def profiled(entrypoint: str, degrees: tuple[int, ...]) -> ModelProfile:
+    """Profile of a workload, made once for all tests of these degrees."""
+    request = a_request(
+        entrypoint, micro_batches=(1, 2), tensor_degrees=degrees, arguments="{}"
+    )
+    return run_on_device(profile_here, request)
+
+
 def planning(
     folder: Path, entrypoint: str, degrees: tuple[int, ...], devices_per_node: int = 8
 ) -> list[str]:
     """Profile a workload; the words that plan it."""
-    request = a_request(
-        entrypoint, micro_batches=(1, 2), tensor_degrees=degrees, arguments="{}"
-    )
     profile = folder / "profile.json"
-    save(profile, run_on_device(profile_here, request))
+    save(profile, profiled(entrypoint, degrees))
     offer = an_offers_file(
         folder,
         devices_per_node=devices_per_node,
@@ -95,10 +104,7 @@ def test_a_profile_shows_ways_to_share_layers_and_those_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A row for each kind, T and kind of sequences; a line for each reason."""
-    request = a_request(
-        SPLIT, micro_batches=(1, 2), tensor_degrees=(1, 2, 8), arguments="{}"
-    )
-    show(run_on_device(profile_here, request), tmp_path / "profile.json")
+    show(profiled(SPLIT, TWO_OF_THREE), tmp_path / "profile.json")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["KIND", "LAYERS", "TENSOR", "SEQUENCES"]
     blocks = [line.split()[2:4] for line in lines if line.startswith("block ")]
@@ -111,7 +117,7 @@ def test_a_degree_above_a_node_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two ranks share a layer over the link inside a node, and nodes have one."""
-    asked = planning(tmp_path, SPLIT, (1, 2), devices_per_node=1)
+    asked = planning(tmp_path, SPLIT, TWO_OF_THREE, devices_per_node=1)
     assert main([*asked, "--tensor", "2"]) == ExitCode.NO_PLAN
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "no plan: the tensor degree is above the devices of a node"
@@ -122,7 +128,7 @@ def test_the_degrees_that_are_left_are_named_beside_those_searched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two ranks share four heads, eight cannot."""
-    asked = planning(tmp_path, SPLIT, (1, 2, 8))
+    asked = planning(tmp_path, SPLIT, TWO_OF_THREE)
     assert main(asked) == ExitCode.DONE
     shown = " ".join(capsys.readouterr().out.split())
     assert "tensor degree 8 (layer 'block.0' on 8 ranks" in shown

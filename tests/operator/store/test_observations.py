@@ -10,10 +10,11 @@ from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.model_profile import DeviceKind
 from tests.support.builders import a_fingerprint, a_peak, an_observation
+from tests.support.drawing import CHOSEN
 from tests.support.stores import PEAKS, at_once, in_store, observe
 
 NUM_PROCESSES = 8
-NUM_IN_FILE, NUM_ON_SERVER = 10_000, 2_000
+NUM_IN_FILE, NUM_ON_SERVER = (10_000, 2_000) if CHOSEN == "nightly" else (2_000, 1_000)
 """A server takes twice as long for each, on the cores that the writers use."""
 
 

@@ -46,7 +46,7 @@ def test_a_gpu_that_is_not_there_is_not_measured(
 
 def test_garbage_of_before_is_collected_again_behind_a_trace() -> None:
     """Inside, collections walk what the trace has made, and nothing else."""
-    before = gc.get_freeze_count()
+    gc.unfreeze()  # what was there before the first test
     with open_bench(DeviceKind.EMULATED, Source.TRACED):
-        assert gc.get_freeze_count() > before
+        assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0

@@ -143,6 +143,11 @@ def predicted_peaks(case: Case) -> list[int]:
     return [rank_peak(chain, load, holdings) for load in loads]
 
 
+def foretold_peaks(case: Case) -> tuple[list[int], list[int]]:
+    """Peak of every stage by replay and by formula, in a process for both."""
+    return replayed_peaks(case), predicted_peaks(case)
+
+
 DEPTH = (("depth", 4),)
 BF16 = (*DEPTH, ("precision", "bf16"))
 CASES = {
@@ -169,8 +174,7 @@ def test_formula_and_replay_hold_what_real_ranks_hold(case: Case) -> None:
     On every torch: what it holds for good, and for how long, follows from its release.
     """
     real = run_ranks(real_peak, len(case.cuts) * case.replicas, case)
-    for predict in (replayed_peaks, predicted_peaks):
-        found = run_on_device(predict, case)
+    for found in run_on_device(foretold_peaks, case):
         for rank, peak in enumerate(real):
             assert abs(peak - found[rank // case.replicas]) <= TOLERANCE_BYTES, rank
 
@@ -269,6 +273,11 @@ def whole_peaks(case: Case, kind: DeviceKind) -> list[dict[Phase, int]]:
     return [whole_peaks_of(job, place) for place in range(len(job.slices))]
 
 
+def few_and_whole_peaks(case: Case) -> list[tuple[list[dict[Phase, int]], ...]]:
+    """Both, for every kind of device, in a process for all."""
+    return [(steady_peaks(case, kind), whole_peaks(case, kind)) for kind in DeviceKind]
+
+
 def whole_peaks_of(job: ReplayJob, stage: int) -> dict[Phase, int]:
     """Peaks of one rank in its second step."""
     peaks: dict[Phase, int] = {}
@@ -319,8 +328,8 @@ def test_copies_at_boundaries_are_counted_to_the_byte(case: Case) -> None:
     """
     case = replace(case, micro_batch=256)
     real = run_ranks(real_peak, len(case.cuts), case)
-    for predict in (replayed_peaks, predicted_peaks):
-        assert run_on_device(predict, case) == pytest.approx(real, abs=64)
+    for found in run_on_device(foretold_peaks, case):
+        assert found == pytest.approx(real, abs=64)
 
 
 FEW = {
@@ -340,9 +349,8 @@ FEW = {
 @pytest.mark.parametrize("case", FEW.values(), ids=FEW)
 def test_few_micro_batches_stand_for_all(case: Case) -> None:
     """And a shorter pipeline for the whole one: every phase's peak, to the byte."""
-    for kind in DeviceKind:
-        whole = run_on_device(whole_peaks, case, kind)
-        assert run_on_device(steady_peaks, case, kind) == whole
+    for few, whole in run_on_device(few_and_whole_peaks, case):
+        assert few == whole
 
 
 def test_a_received_input_that_outlives_the_pass_is_counted() -> None:

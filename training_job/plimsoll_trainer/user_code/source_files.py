@@ -190,9 +190,15 @@ def is_library(place: Place) -> bool:
     """Whether a module belongs to Python, to Plimsoll or to what was installed."""
     if place.name.startswith(PLIMSOLL) or set(NOT_OURS) & set(place.root.parts):
         return True
-    if place.root.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve()):
-        return True
-    return place.name in installed_in(place.root)
+    return place.root.is_relative_to(standard_library()) or (
+        place.name in installed_in(place.root)
+    )
+
+
+@cache
+def standard_library() -> Path:
+    """Folder of Python's own modules."""
+    return Path(sysconfig.get_path("stdlib")).resolve()
 
 
 @cache

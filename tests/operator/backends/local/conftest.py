@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from tests.support.home_runs import LARGE, STEPS, HomeRun
+from tests.support.home_runs import EIGHT, LARGE, STEPS, HomeRun
 
 OWN_MODEL = """
 from functools import partial
@@ -109,6 +109,26 @@ def own_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, Path]:
     assert main(words) == ExitCode.DONE
     run.write(entrypoint="own:workload", args="{}")
     return run, code
+
+
+@pytest.fixture(scope="session")
+def on_eight(
+    own_model: tuple[HomeRun, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[HomeRun, str]:
+    """A run that knows the own model's plan for eight devices, and less than it needs.
+
+    That memory is less than the plan's peak; it is an option of the command.
+    """
+    model, code = own_model
+    run = model.copy(tmp_path_factory.mktemp("eight"))
+    dry = "launch: {policy: PlanOnly}"
+    run.write(entrypoint="own:workload", args="{}", name="dry", extra=dry)
+    planned = run.run(*EIGHT, code=code)
+    assert planned.status.plan is not None, planned.err
+    words = ["delete", "dry", "--yes", "--home", str(run.home.root)]
+    assert main(words) == ExitCode.DONE
+    peak_bytes = planned.status.plan.predicted_peak_bytes
+    return run, f"{int(0.85 * peak_bytes) // 2**10}KiB"
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from plimsoll_operator.api.status import Condition, ConditionType
 from tests.support.command_lines import an_offers_file
 from tests.support.home_runs import (
     DEVICES,
+    EIGHT,
     LARGE,
     STEPS,
     Ended,
@@ -95,23 +96,19 @@ def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> 
 
 
 def test_a_device_with_less_than_it_says_is_planned_around(
-    run: HomeRun, code: Path
+    on_eight: tuple[HomeRun, str], code: Path, tmp_path: Path
 ) -> None:
     """The bound is widened in the store, a new plan fits, and training goes on."""
-    eight = (*DEVICES[:3], "8", *DEVICES[4:])
-    policy = "runPolicy: {oomReplanLimit: 4, replanOnline: false}"
-    write(run, f"{policy}\n  launch: {{policy: PlanOnly}}")
-    dry = run.run(*eight, code=code)
-    assert dry.status.plan is not None, dry.err
-    real_kib = int(0.85 * dry.status.plan.predicted_peak_bytes) // 2**10
-    write(run, policy)
-    ended = run.run(*eight, "--real-device-memory", f"{real_kib}KiB", code=code)
+    known, less = on_eight
+    run = known.copy(tmp_path)
+    write(run, "runPolicy: {oomReplanLimit: 4, replanOnline: false}")
+    ended = run.run(*EIGHT, "--real-device-memory", less, code=code)
     assert ended.code == ExitCode.DONE, ended.err
     status = ended.status
     assert status.failures.out_of_memory >= 1
     assert status.attempt == 1 + status.failures.out_of_memory
     assert status.observed is not None
-    assert status.observed.peak_bytes <= real_kib * 2**10
+    assert status.observed.peak_bytes <= int(less.removesuffix("KiB")) * 2**10
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
 
 

@@ -18,6 +18,7 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.rules.observed_state import Ending
 from tests.support.home_runs import (
     DEVICES,
+    EIGHT,
     ROOT,
     STEPS,
     Ended,
@@ -27,8 +28,6 @@ from tests.support.home_runs import (
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-EIGHT = (*DEVICES[:3], "8", *DEVICES[4:])
-DRY = "launch: {policy: PlanOnly}"
 BEGAN = "plans/*/children/rehearsal-*/began.json"
 KEPT = "plans/*/logs/rehearsal-*"
 
@@ -43,14 +42,6 @@ def certified(status: Status) -> Condition:
     found = status.condition(ConditionType.CERTIFIED)
     assert found is not None
     return found
-
-
-def less_than_planned(run: HomeRun, code: Path, extra: str = "") -> str:
-    """Memory that is too little for the plan that a dry run finds."""
-    write(run, f"{extra}{DRY}")
-    dry = run.run(*EIGHT, code=code)
-    assert dry.status.plan is not None, dry.err
-    return f"{int(0.85 * dry.status.plan.predicted_peak_bytes) // 2**10}KiB"
 
 
 def test_a_plan_is_rehearsed_and_trained(run: HomeRun, code: Path) -> None:
@@ -69,11 +60,12 @@ def test_a_plan_is_rehearsed_and_trained(run: HomeRun, code: Path) -> None:
 
 
 def test_a_device_with_less_than_it_says_is_planned_around_before_a_launch(
-    run: HomeRun, code: Path
+    on_eight: tuple[HomeRun, str], code: Path, tmp_path: Path
 ) -> None:
     """No attempt is lost: the first one trains by a plan that fits."""
+    known, less = on_eight
+    run = known.copy(tmp_path)
     limit = "runPolicy: {oomReplanLimit: 4, replanOnline: false}\n  "
-    less = less_than_planned(run, code, limit)
     write(run, f"{limit}launch: {{rehearse: Always}}")
     ended = run.run(*EIGHT, "--real-device-memory", less, code=code)
     assert ended.code == ExitCode.DONE, ended.err
@@ -87,10 +79,11 @@ def test_a_device_with_less_than_it_says_is_planned_around_before_a_launch(
 
 
 def test_what_may_not_be_planned_around_is_a_failure_with_its_bytes(
-    run: HomeRun, code: Path
+    on_eight: tuple[HomeRun, str], code: Path, tmp_path: Path
 ) -> None:
     """Nothing is launched, and nothing is left over."""
-    less = less_than_planned(run, code)
+    known, less = on_eight
+    run = known.copy(tmp_path)
     write(run, "runPolicy: {oomReplanLimit: 0}\n  launch: {rehearse: Always}")
     ended = run.run(*EIGHT, "--real-device-memory", less, code=code)
     assert ended.code == ExitCode.FAILED

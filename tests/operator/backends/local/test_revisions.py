@@ -43,6 +43,8 @@ SEED = 20261126
 STEPS, BATCH = 150, 16
 MIDST_S = 0.08
 """After a revision has appeared: ranks see it, agree, and have moved layers by then."""
+POLL_S = 0.005
+"""Much less than that."""
 MOST_SPARED = 10
 """Revisions before one in the middle of which something is killed."""
 TWO_STAGES = "override: {pipeline: 2, data: 1}"
@@ -120,13 +122,15 @@ def appearances(run: HomeRun, command: subprocess.Popen[str]) -> Iterator[None]:
             if stamp not in known:
                 known.add(stamp)
                 yield
-        time.sleep(0.001)
+        time.sleep(POLL_S)
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
-    """A run whose plan stays, and which knows profile and replay."""
-    run = HomeRun(tmp_path_factory.mktemp("still"))
+def still(
+    undisturbed: tuple[HomeRun, float], tmp_path_factory: pytest.TempPathFactory
+) -> HomeRun:
+    """A run of the same model whose plan stays, and which knows profile and replay."""
+    run = undisturbed[0].copy(tmp_path_factory.mktemp("still"))
     stays = f"runPolicy: {{replanOnline: false}}\n  {TWO_STAGES}"
     ended = run.write(steps=STEPS, batch=BATCH, extra=stays).run(*LARGE)
     assert ended.code == ExitCode.DONE, ended.err
