@@ -150,7 +150,11 @@ def asking(
     options: Mapping[str, Any],
     run: Callable[[ProfileRequest], ModelProfile],
 ) -> Callable[[int], Problem]:
-    """A function that asks about one value; `run` makes the profiles."""
+    """A function that asks about one value; `run` makes the profiles.
+
+    Of a micro-batch below all that were profiled nothing is known: the least is asked
+    about in its place.
+    """
 
     @cache
     def profile(asked: Training) -> ModelProfile:
@@ -163,6 +167,7 @@ def asking(
         elif unknown is Unknown.DEPTH:
             asked = replace(training, num_blocks=value)
         elif unknown is Unknown.MICRO_BATCH:
+            value = max(value, profile(asked).least_micro_batch)
             given["micro_batch"] = value
             given["batch"] = value * (given["data"] or 1)
         problem = read_problem(profile(asked), given)
@@ -172,6 +177,21 @@ def asking(
         return in_whole_micro_batches(problem, least)
 
     return ask
+
+
+def least_profiled(values: Range, problem: Problem) -> int:
+    """The least micro-batch that anything is known of.
+
+    Raises:
+        InvalidInputError: all values are below it.
+    """
+    least = problem.profile.least_micro_batch
+    if values.limit < least:
+        raise InvalidInputError(
+            f"--{values.end}: got {values.limit}, allowed is at least {least}, the "
+            "least micro-batch that was profiled"
+        )
+    return least
 
 
 def in_whole_micro_batches(problem: Problem, least: int) -> Problem:

@@ -21,6 +21,7 @@ from plimsoll_cli.options.unknown import (
     Unknown,
     asking,
     check_free,
+    least_profiled,
     range_of,
 )
 from plimsoll_cli.output.console import (
@@ -128,12 +129,14 @@ def largest_value(
             show(f"trying the rate of {SCALES[unknown].text(value)}")
             return verdict_on(ask(value)) is Verdict.FITS
 
+        is_micro_batch = unknown is Unknown.MICRO_BATCH
+        least = least_profiled(values, ask(values.grain)) if is_micro_batch else 1
         edges = largest(judge, values.grain, values.limit)
         problem = ask(edges.fits or values.grain)
         has_floor = at_any_speed(problem).objective != problem.objective
         fits = edges.fits
         if fits and has_floor:
-            is_falling = unknown is not Unknown.MICRO_BATCH
+            is_falling = not is_micro_batch
             fits = largest_of(is_fast, values.grain, fits, is_falling=is_falling)
     refusal = refusals.get(edges.limit + values.grain, "")  # none, if a value fails
     end = End.MODEL if refusal else values.end
@@ -141,7 +144,7 @@ def largest_value(
         unknown=unknown,
         fits=fits,
         fits_at_any_speed=edges.fits,
-        fails=edges.fails,
+        fails=edges.fails and max(edges.fails, least),
         grain=values.grain,
         limit=edges.limit,
         end=End.FAILS if edges.fails else end,

@@ -10,12 +10,13 @@ import pytest
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.verbs import solve as verb
+from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.problem import Problem
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.profiling.request import ProfileRequest
-from tests.support.builders import a_profile, an_offer
+from tests.support.builders import a_probe, a_profile, an_offer
 from tests.support.command_lines import a_profile_file, an_offers_file, words
 
 
@@ -41,6 +42,29 @@ def test_the_largest_micro_batch_is_found(
     printed = capsys.readouterr()
     assert f"{fits} samples in a micro-batch fit; {fails} fail" in printed.out
     assert "trying 1 sample in a micro-batch\n" in printed.err
+
+
+def test_micro_batches_begin_where_their_profile_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is known of smaller ones."""
+    table = an_offers_file(tmp_path, 300)
+
+    def solved(least: int, at_most: int) -> tuple[int | None, int]:
+        profile = a_profile_file(tmp_path, probes=(a_probe(micro_batch=least),))
+        question = [profile, "--offers", table, "--max-gpus", "1", "-o", "json"]
+        main(["solve", *question, "--for", "micro-batch", "--at-most", str(at_most)])
+        printed = capsys.readouterr()
+        if not printed.out:
+            raise InvalidInputError(printed.err)
+        found = json.loads(printed.out)
+        return found["fits"], found["fails"]
+
+    fits, fails = solved(1, 64)
+    assert solved(2, 64) == (fits, fails)
+    assert solved(fails + 3, 64) == (None, fails + 3)
+    with pytest.raises(InvalidInputError, match="got 2, allowed is at least 3, the l"):
+        solved(3, 2)
 
 
 @pytest.mark.parametrize(
