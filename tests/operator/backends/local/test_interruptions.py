@@ -72,8 +72,12 @@ def test_a_run_that_dies_after_each_thing_it_does_ends_like_any_other(
 def test_ctrl_c_in_the_middle_of_anything_leaves_nothing_running(
     undisturbed: tuple[HomeRun, float], tmp_path: Path
 ) -> None:
-    """Also of what is being started just then; the next run goes on each time."""
-    model, run = undisturbed[0], HomeRun(tmp_path).write()
+    """Also of what is being started just then; the next run goes on each time.
+
+    Its plan stays: one that is revised as it ends is done before it can stop.
+    """
+    stays = "runPolicy: {replanOnline: false}"
+    model, run = undisturbed[0], HomeRun(tmp_path).write(extra=stays)
     done = tmp_path / "done"
     done.touch()
     while (ended := disturbed(run, "stop", done)).code == ExitCode.INTERRUPTED:
