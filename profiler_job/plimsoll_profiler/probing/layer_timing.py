@@ -23,7 +23,7 @@ from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.layer_probe import LayerCase, MicroBatch
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 
-FEWEST_RUNS, MOST_RUNS, ENOUGH_S = 3, 30, 0.1
+FEWEST_RUNS, MOST_RUNS, ENOUGH_S = 3, 30, 0.025
 """A pass is timed until it ran for so long in total, within these bounds."""
 CACHE_BYTES = 2**27
 """More than the last cache of a CPU or a GPU of 2026 holds."""
