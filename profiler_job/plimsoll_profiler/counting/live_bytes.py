@@ -3,10 +3,13 @@
 A dispatch mode sees every tensor that an operator returns and adds its storage; a
 finalizer takes it off when the storage dies. On fake tensors this tells what a device
 would hold, in one process, without a device. A storage that is resized counts as large
-as it is then. What kernels allocate inside themselves
-stays unseen, unless somebody knows their workspaces. What autograd would do in place
-takes no memory here either, though the mode is given a new tensor. Nor does what lies
-in the host's memory (`host_memory`).
+as it is then. What kernels allocate inside themselves stays unseen, unless somebody
+knows their workspaces. What autograd would do in place takes no memory here either,
+though the mode is given a new tensor. Nor does what lies in the host's memory
+(`host_memory`).
+
+One tensor may be watched. `held_peak_bytes` is the peak that there would be if it had
+not died: the same pass tells both.
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.workspaces = workspaces
         self.current_bytes = 0
         self.peak_bytes = 0
+        self.held_peak_bytes = 0
+        self._watched: int | None = None
+        self._gone_bytes = 0
         self._bytes_of: dict[int, int] = {}
         self._of_gradient = holders_of_a_gradient()
 
@@ -69,7 +75,17 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Let a storage count as so large from now on."""
         self.current_bytes += num_bytes - self._bytes_of.get(key, 0)
         self._bytes_of[key] = num_bytes
-        self.peak_bytes = max(self.peak_bytes, self.current_bytes)
+        self._reach(self.current_bytes)
+
+    def _reach(self, num_bytes: int) -> None:
+        """So much is alive, for a moment at least."""
+        self.peak_bytes = max(self.peak_bytes, num_bytes)
+        self.held_peak_bytes = max(self.held_peak_bytes, num_bytes + self._gone_bytes)
+
+    def watch(self, tensor: Tensor) -> None:
+        """From here on, count also as if this tensor did not die."""
+        self._watched, self._gone_bytes = id(tensor.untyped_storage()), 0
+        self.reset_peak()
 
     def __enter__(self) -> Self:
         """Count from now on, resized storages as well, which no operator tells of."""
@@ -91,11 +107,15 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def _drop(self, key: int) -> None:
-        self.current_bytes -= self._bytes_of.pop(key, 0)
+        num_bytes = self._bytes_of.pop(key, 0)
+        self.current_bytes -= num_bytes
+        if key == self._watched:
+            self._watched, self._gone_bytes = None, num_bytes
 
     def reset_peak(self) -> None:
-        """Start counting the peak from what is alive now."""
+        """Start counting the peaks from what is alive now."""
         self.peak_bytes = self.current_bytes
+        self.held_peak_bytes = self.current_bytes + self._gone_bytes
 
     def __torch_dispatch__(
         self,
@@ -122,5 +142,5 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.workspaces is not None and not (in_place or is_on_host()):
             made_bytes = self.current_bytes - start_bytes
             needed = self.workspaces.peak_bytes(func, args, kwargs, out, made_bytes)
-            self.peak_bytes = max(self.peak_bytes, start_bytes + needed)
+            self._reach(start_bytes + needed)
         return out

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from plimsoll_planner.records.engine import Way
+from plimsoll_profiler.counting.live_bytes import LiveBytes
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.messages import Activations
@@ -210,8 +211,13 @@ def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activa
 
 
 def probe_in_place(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
-    """Run a micro-batch that lets go of its input, and one that does not."""
+    """Run a micro-batch that lets go of its input, and one that does not.
+
+    A trace tells both in one pass.
+    """
     found = probe_one(layer, case, bench)
+    if isinstance(bench.meter, LiveBytes):
+        return found
     held = probe_one(layer, case, bench, holds_input=True)
     more_bytes = held.backward_transient_bytes - found.backward_transient_bytes
     return replace(found, held_input_bytes=max(more_bytes, 0))
@@ -227,6 +233,8 @@ def probe_one(
     places = all_places if bench.is_real else FewPieces()
     meter, run = bench.meter, MicroBatch(layer, case, bench.device, places)
     held = run.x if holds_input else None
+    if isinstance(meter, LiveBytes):
+        meter.watch(run.x)
     start_bytes = meter.current_bytes
     meter.reset_peak()
     run.forward()
@@ -244,6 +252,10 @@ def probe_one(
     run.turn()
     run.backward()
     backward_transient_bytes = meter.peak_bytes - base_bytes
+    held_input_bytes = 0
+    if isinstance(meter, LiveBytes):
+        held_bytes = meter.held_peak_bytes - start_bytes + kept.shared_bytes
+        held_input_bytes = max(held_bytes - backward_transient_bytes, 0)
     del held
     return Activations(
         boundary_bytes=boundary_bytes,
@@ -253,6 +265,7 @@ def probe_one(
         keeps_output=kept.output,
         backward_transient_bytes=backward_transient_bytes,
         backward_transient_at_end_bytes=backward_transient_bytes,
+        held_input_bytes=held_input_bytes,
         host_bytes=run.host_bytes,
     )
 
@@ -265,6 +278,8 @@ class Kept:
     output: bool
     gone_bytes: int
     """Of the input, where it is not alive or counts as the output."""
+    shared_bytes: int
+    """Of the input, where it is the output."""
 
 
 def release(run: MicroBatch, bench: Bench) -> Kept:
@@ -280,6 +295,7 @@ def release(run: MicroBatch, bench: Bench) -> Kept:
         input=x() is not None and not is_one,
         output=keeps_output,
         gone_bytes=input_bytes if is_one and keeps_output else gone_bytes,
+        shared_bytes=input_bytes if is_one else 0,
     )
 
 

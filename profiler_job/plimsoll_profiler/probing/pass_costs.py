@@ -32,11 +32,17 @@ def probe_ways(
 
     The work is that of the plain way, where nothing is recomputed: what is, does the
     work of a forward pass more, which a plan adds.
+
+    A device warms up in the first pass of each way. In those of each shape, torch finds
+    the forms of what is split by tensors of its own, also as it recomputes; offloading
+    meets no others.
     """
-    every = {
-        way: warmed_up(layer, where, bench, is_split=is_split)
-        for way, where in ways.items()
-    }
+    every: dict[Way, Activations] = {}
+    for way, where in ways.items():
+        if bench.is_real or (is_split and not way.offloads):
+            probe_one(layer, where, bench)  # warms up
+        gc.collect()
+        every[way] = probe_activations(layer, where, bench)
     forward, backward = work_of(layer, ways[Way.KEPT], bench)
     largest = max(forward.largest_message_bytes, backward.largest_message_bytes)
     return {
@@ -57,23 +63,6 @@ def probe_ways(
         )
         for way, activations in every.items()
     }
-
-
-def warmed_up(
-    layer: nn.Module, where: LayerCase, bench: Bench, *, is_split: bool
-) -> Activations:
-    """Activations once a device has warmed up.
-
-    So has torch then, which finds the forms of what is split by tensors of its own, in
-    the first passes of each shape.
-    """
-    if bench.is_real:
-        probe_activations(layer, where, bench)
-        gc.collect()
-    elif is_split:
-        probe_one(layer, where, bench)
-        gc.collect()
-    return probe_activations(layer, where, bench)
 
 
 def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:

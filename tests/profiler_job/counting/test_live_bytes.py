@@ -55,3 +55,21 @@ def test_shapes_without_storage_are_free() -> None:
         example = torch.empty(1000, device="meta")
         assert live.current_bytes == 0
         del example
+
+
+def test_a_pass_tells_what_it_would_take_with_its_input_held() -> None:
+    """Where the input dies in the midst, and where it lives to the end."""
+    with LiveBytes() as live:
+        entering = torch.empty(1000)
+        live.watch(entering)
+        inner = entering + 1
+        assert (live.peak_bytes, live.held_peak_bytes) == (8000, 8000)
+        del entering
+        outer = torch.empty(2000)
+        assert (live.peak_bytes, live.held_peak_bytes) == (12000, 16000)
+        live.reset_peak()
+        assert (live.peak_bytes, live.held_peak_bytes) == (12000, 16000)
+        live.watch(inner)
+        del outer
+        live.reset_peak()
+        assert (live.peak_bytes, live.held_peak_bytes) == (4000, 4000)
