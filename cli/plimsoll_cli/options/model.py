@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ import platformdirs
 from plimsoll_cli.options.files import read, write
 from plimsoll_cli.options.types import COUNT
 from plimsoll_planner.errors import InvalidInputError, PlimsollError, UnreadableError
+from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
@@ -272,8 +274,9 @@ def check_options(model: str, family: Family, training: Training) -> None:
 
 
 def cache_folder() -> Path:
-    """Where profiles of models are kept for this user."""
-    return Path(platformdirs.user_cache_path("plimsoll")) / "profiles"
+    """Where profiles of models are kept: in `PLIMSOLL_CACHE`, else for this user."""
+    given = os.environ.get(CACHE_VARIABLE)
+    return Path(given or platformdirs.user_cache_path("plimsoll")) / "profiles"
 
 
 def cache_key(model: str, training: Training) -> str:

@@ -46,14 +46,13 @@ class Profiler:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of this test's own."""
-    folder = tmp_path / "cache"
-    monkeypatch.setattr(model, "cache_folder", lambda: folder)
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
         model,
         "family_of",
         lambda name, **_: FAMILIES.get(name, Family.TEXT_GENERATION),
     )
-    return folder
+    return tmp_path / "cache/profiles"
 
 
 def test_a_profile_is_read(tmp_path: Path) -> None:
@@ -108,6 +107,17 @@ def test_a_model_is_profiled_once(tmp_path: Path) -> None:
     profile_of(str(tmp_path), replace(TOKENS, precision="fp32"), profiler)
     assert len(profiler.asked) == 3
     assert json.loads(profiler.asked[-1].arguments)["precision"] == "fp32"
+
+
+def test_the_place_of_the_cache_is_that_of_tokens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The variable comes before the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("PLIMSOLL_CACHE", raising=False)
+    assert model.cache_folder() == tmp_path / "user/plimsoll/profiles"
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "chosen"))
+    assert model.cache_folder() == tmp_path / "chosen/profiles"
 
 
 def test_a_broken_cache_is_no_fault(cache: Path, tmp_path: Path) -> None:
