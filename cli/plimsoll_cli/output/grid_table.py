@@ -25,7 +25,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.text.explain import REASONS, counted, device_noun, offer_text
 from plimsoll_planner.text.plans import duration_text, each_of
-from plimsoll_planner.units import S_PER_HOUR
+from plimsoll_planner.units import S_PER_HOUR, number_text
 
 NOT_SEARCHED = "not searched"
 WHY = REASONS | {
@@ -126,8 +126,8 @@ class Wording:
         price = cell.price_per_hour
         samples = point.mesh.data * point.micro_batch * point.num_micro_batches
         if price is not None:
-            cost = price * hours * PER_MANY / samples
-            yield f"{cost:.3g} {offer.currency} for {PER_MANY:,} samples"
+            cost = number_text(float(price * hours * PER_MANY / samples), 3)
+            yield f"{cost} {offer.currency} for {PER_MANY:,} samples"
         if self.num_steps is not None:
             text = f"{self.num_steps:,} steps {duration_text(self.num_steps * step_s)}"
             if price is not None:

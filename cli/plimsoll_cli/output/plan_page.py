@@ -19,6 +19,7 @@ from plimsoll_operator.rules.summary import step_fault
 from plimsoll_planner.overhead.built_in import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
 from plimsoll_planner.text.explain import certificate_lines, counted, space_text
+from plimsoll_planner.units import number_text
 from plimsoll_planner.vocabulary import IN_SPEC
 
 
@@ -64,8 +65,9 @@ def folder_text(saves: CheckpointsStatus, folder: str) -> str:
 def outcome_lines(record: RunRecord) -> Iterator[str]:
     """Yield how a plan ended, or where it stands, in a few lines."""
     if record.losses:
-        (_, first), (step, last) = record.losses[0], record.losses[-1]
-        yield f"trained {counted(step, 'step')}, loss {first:.3g} -> {last:.3g}"
+        step = record.losses[-1][0]
+        first, last = (number_text(record.losses[i][1], 3) for i in (0, -1))
+        yield f"trained {counted(step, 'step')}, loss {first} -> {last}"
     has_trained = any(one.num_steps for one in record.observations)
     if record.status.observed is not None and has_trained:
         error = record.status.observed.error_percent

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from plimsoll_cli.output.console import console, say
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
-from plimsoll_planner.units import UNITS
+from plimsoll_planner.units import UNITS, number_text
 
 WIDER_THAN_ANY = 10_000
 """Columns of no terminal, to measure what a table wants."""
@@ -163,5 +163,5 @@ def format_flop(flop: float) -> str:
     """Arithmetic as people read it, `6.32 TFLOP`, in powers of 1000."""
     for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if flop >= size:
-            return f"{flop / size:.3g} {unit}FLOP"
-    return f"{flop:.3g} FLOP"
+            return f"{number_text(flop / size, 3)} {unit}FLOP"
+    return f"{number_text(flop, 3)} FLOP"

@@ -22,6 +22,7 @@ from plimsoll_planner.records.model_profile import (
     ProbeOutcome,
 )
 from plimsoll_planner.text.explain import counted, uncounted_text
+from plimsoll_planner.units import number_text
 from plimsoll_profiler.profiling.request import MICRO_BATCHES, ProfileRequest
 
 LESS_IMPORTANT = ("RECOMPUTED", "FLOP", "PARAMETERS", "FORWARD", "BACKWARD", "SAVED")
@@ -208,7 +209,7 @@ def cells(made: ModelProfile, row: int, kind: int) -> dict[str, str]:
         "PEAK": format_bytes(peak),
         "FLOP": format_flop(flop),
     } | {
-        name: f"{1000 * seconds.at(row, 1).expected_s:.3g} ms"
+        name: f"{number_text(1000 * seconds.at(row, 1).expected_s, 3)} ms"
         for name, seconds in timed.items()
         if seconds
     }

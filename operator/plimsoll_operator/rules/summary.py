@@ -43,7 +43,7 @@ from plimsoll_planner.text.explain import (
 )
 from plimsoll_planner.text.headline import headline_text
 from plimsoll_planner.text.plans import each_of
-from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.units import at_least, at_most, number_text
 from plimsoll_planner.vocabulary import IN_SPEC
 
 SHORT_STEP_S = 0.01
@@ -132,10 +132,12 @@ def step_fault(plan: HybridPlan, observed: ObservedStatus | None) -> str:
         return ""
     if predicted.lower_s <= float(measured) <= predicted.upper_s:
         return ""
+    seconds = (float(measured), predicted.lower_s, predicted.upper_s)
+    took, lower, upper = (number_text(each, 3) for each in seconds)
     return (
-        f"a step takes {float(measured):.3g} s, outside of what was predicted, "
-        f"{predicted.lower_s:.3g} to {predicted.upper_s:.3g} s: rates, costs and the "
-        f"choice by them are off as much; {step_advice(float(measured))}"
+        f"a step takes {took} s, outside of what was predicted, {lower} to {upper} s: "
+        "rates, costs and the choice by them are off as much; "
+        f"{step_advice(float(measured))}"
     )
 
 
@@ -234,11 +236,13 @@ def revision_text(one: RevisionStatus) -> str:
         return f"{number} refused after step {one.step}: {one.message}"
     count, gain = one.moved_layers, 100 - float(one.step_percent)
     layers = f"{count} layer{'s' * (count > 1)} moved" if count else "no layer moved"
-    change = f"{abs(gain):.3g} % {'shorter' if gain >= 0 else 'longer'}"
+    change = f"{number_text(abs(gain), 3)} % {'shorter' if gain >= 0 else 'longer'}"
     expected = f"a step is expected to be {change}"
     if one.state == RevisionState.OFFERED:
         return f"{number} offered: {expected}"
-    waited = "" if one.seconds is None else f" in {float(one.seconds):.3g} s"
+    waited = (
+        "" if one.seconds is None else f" in {number_text(float(one.seconds), 3)} s"
+    )
     return f"{number} followed after step {one.step}: {layers}{waited}, {expected}"
 
 

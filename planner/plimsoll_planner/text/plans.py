@@ -11,7 +11,7 @@ from decimal import Decimal
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.text.explain import counted, gpus_text
 from plimsoll_planner.timing.topology import largest_pod
-from plimsoll_planner.units import S_PER_HOUR
+from plimsoll_planner.units import S_PER_HOUR, number_text
 
 
 def cost_of(plan: HybridPlan, num_steps: int | None) -> Decimal | None:
@@ -35,7 +35,7 @@ def duration_text(seconds: float) -> str:
     for unit, size in (("d", 24 * S_PER_HOUR), ("h", S_PER_HOUR), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.3g} s"
+    return f"{number_text(seconds, 3)} s"
 
 
 def nodes_text(plan: HybridPlan) -> str:

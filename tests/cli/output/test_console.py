@@ -99,7 +99,7 @@ def test_lines_wrap_without_blanks_and_tell_options(
 
 @pytest.mark.parametrize(
     ("flop", "text"),
-    [(0, "0 FLOP"), (12, "12 FLOP"), (6.32e12, "6.32 TFLOP"), (4e18, "4e+03 PFLOP")],
+    [(0, "0 FLOP"), (12, "12 FLOP"), (6.32e12, "6.32 TFLOP"), (4e18, "4,000 PFLOP")],
 )
 def test_work_has_a_decimal_unit(flop: float, text: str) -> None:
     """As arithmetic is written everywhere: powers of 1000."""
