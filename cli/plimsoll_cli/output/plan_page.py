@@ -65,9 +65,9 @@ def folder_text(saves: CheckpointsStatus, folder: str) -> str:
 def outcome_lines(record: RunRecord) -> Iterator[str]:
     """Yield how a plan ended, or where it stands, in a few lines."""
     if record.losses:
-        step = record.losses[-1][0]
-        first, last = (number_text(record.losses[i][1], 3) for i in (0, -1))
-        yield f"trained {counted(step, 'step')}, loss {first} -> {last}"
+        (_, first), (step, last) = record.losses[0], record.losses[-1]
+        change = f"{number_text(first, 3)} -> {number_text(last, 3)}"
+        yield f"trained {counted(step, 'step')}, loss {change}"
     has_trained = any(one.num_steps for one in record.observations)
     if record.status.observed is not None and has_trained:
         error = record.status.observed.error_percent

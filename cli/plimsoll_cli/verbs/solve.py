@@ -136,8 +136,9 @@ def largest_value(
         has_floor = at_any_speed(problem).objective != problem.objective
         fits = edges.fits
         if fits and has_floor:
-            is_falling = not is_micro_batch
-            fits = largest_of(is_fast, values.grain, fits, is_falling=is_falling)
+            fits = largest_of(
+                is_fast, values.grain, fits, is_falling=not is_micro_batch
+            )
     refusal = refusals.get(edges.limit + values.grain, "")  # none, if a value fails
     end = End.MODEL if refusal else values.end
     return Found(
