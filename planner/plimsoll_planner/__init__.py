@@ -7,6 +7,7 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     errors              what can go wrong with data, and who catches it
     exit_codes          exit codes of training and profiling processes
     pod_names           names on which the operator and its pods agree
+    cache_folder        where things lie that can be made again
     units               bytes as people read them, rounded to the side that stays true
     device_table        devices that are known by name, with sources
     offer_catalog       tables of machines and prices, read and checked

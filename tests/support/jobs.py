@@ -74,6 +74,10 @@ def lost_after(step, **fields):
         return float("inf") if at + 1 == step else 1.0
     return workload(learning_rate_factor=factor, **fields)
 
+def falling(**numbers):
+    from plimsoll_trainer.schedules import schedule_named
+    return workload(learning_rate_factor=schedule_named("linear", **numbers))
+
 def evaluated(every_steps=2, patience=0, learning_rate=1e-3, num_samples=5, **fields):
     from plimsoll_trainer.evaluation import EarlyStop, Evaluation
     from plimsoll_trainer.workload import AdamW

@@ -160,7 +160,7 @@ def test_a_missing_compiler_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the library is not there and cannot be made, one line says so."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoEmulatedDeviceError, match="needs a C compiler once"):
         device.environment(1)
@@ -173,6 +173,6 @@ def test_a_folder_that_cannot_be_written_is_named(
 ) -> None:
     """The message names the file and the setting."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(NoEmulatedDeviceError, match="set XDG_CACHE_HOME"):
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(NoEmulatedDeviceError, match="set PLIMSOLL_CACHE"):
         device.environment(1)

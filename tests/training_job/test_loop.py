@@ -50,6 +50,18 @@ def test_evaluations_come_every_few_steps_and_at_the_end(job: Job) -> None:
     assert cut[5] < cut[2]
 
 
+def test_a_rate_falls_over_the_steps_of_the_job(job: Job) -> None:
+    """A schedule that names no last step has that of the job."""
+    found = []
+    for name, numbers in (("job", {}), ("own", {"num_steps": 4})):
+        args = arguments("falling", **numbers)
+        assert job.run((0, 5), 4, report=name, **args) == [ExitCode.DONE]
+        found.append(losses(job.report(name)))
+    args = arguments("falling", num_steps=400)
+    job.run((0, 5), 4, report="slow", **args)
+    assert found[0] == found[1] != losses(job.report("slow"))
+
+
 def test_a_job_that_gets_no_better_ends_as_done(job: Job) -> None:
     """It is saved, and whoever runs it again finds it done."""
     args = arguments("evaluated", patience=2, learning_rate=0.0)

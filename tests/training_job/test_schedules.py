@@ -61,6 +61,21 @@ def test_a_floor_is_reached_at_the_end_and_kept(name: str) -> None:
     assert values == sorted(values, reverse=True)
 
 
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_a_rate_falls_over_the_steps_of_the_job(name: str) -> None:
+    """Unless the schedule names its own last step; until then the warmup is known."""
+    made = schedule_named(name, warmup_steps=7)
+    assert [made(step) for step in (0, 7, 1000)] == [0.0, 1.0, 1.0]
+    whole = made.over(NUM_STEPS)
+    assert [whole(step) for step in range(NUM_STEPS)] == pytest.approx(
+        theirs(name, 7), abs=1e-12
+    )
+    assert whole.over(1000) == whole
+    assert schedule_named("constant").over(1000) == schedule_named("constant")
+    with pytest.raises(WorkloadError, match=r"warmup_steps 7 .* 7 steps of the job"):
+        made.over(7)
+
+
 @pytest.mark.parametrize(
     ("name", "numbers", "message"),
     [
@@ -70,7 +85,6 @@ def test_a_floor_is_reached_at_the_end_and_kept(name: str) -> None:
             "'cosin': did you mean 'cosine'[?] there are const",
         ),
         ("step", {}, "'step': there are constant, linear, cosine"),
-        ("linear", {}, "num_steps 0 of a linear schedule is not above warmup_steps 0"),
         ("linear", {"num_steps": 3, "warmup_steps": 3}, "give the steps of the whole"),
         ("constant", {"warmup_steps": -1}, "warmup_steps -1 is below 0"),
         ("constant", {"floor": 1.5}, "floor 1.5 of the learning rate: give a factor"),

@@ -4,6 +4,9 @@
     linear      1 at its end, falling to the floor at the last step
     cosine      likewise, along half of a cosine
 
+The last step is that of the job, unless `num_steps` names another: a process that
+trains asks for `over` its steps, and until then a schedule knows its warmup alone.
+
 In: a name and its numbers, from YAML. Out: a function of the step that a workload takes
 as its `learning_rate_factor`; it can be pickled, as ranks may be started by copies of
 it. Steps count from 0, and a warmup rises from 0 at step 0, as that of `transformers`
@@ -14,7 +17,7 @@ rate above it. Called by `recipes` of room `huggingface`, and by workloads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from plimsoll_trainer.errors import WorkloadError, one_of
@@ -38,7 +41,7 @@ class Schedule:
 
     shape: Shape = Shape.CONSTANT
     num_steps: int = 0
-    """Of the whole training; not needed for a constant one."""
+    """Steps from the first to the floor; 0: those of the job."""
     warmup_steps: int = 0
     """First steps, in which the factor rises from 0."""
     floor: float = 0.0
@@ -54,18 +57,39 @@ class Schedule:
             raise WorkloadError(
                 f"warmup_steps {self.warmup_steps} is below 0: give 0 for none"
             )
-        if self.shape is not Shape.CONSTANT and self.num_steps <= self.warmup_steps:
+        if self.num_steps and self._falls and self.num_steps <= self.warmup_steps:
             raise WorkloadError(
                 f"num_steps {self.num_steps} of a {self.shape} schedule is not above "
                 f"warmup_steps {self.warmup_steps}: give the steps of the whole "
-                "training"
+                "training, or leave num_steps out for those of the job"
             )
+
+    @property
+    def _falls(self) -> bool:
+        """Whether the factor depends on the number of steps."""
+        return self.shape is not Shape.CONSTANT
+
+    def over(self, num_steps: int) -> Schedule:
+        """The schedule of a job with so many steps; its own number wins.
+
+        Raises:
+            WorkloadError: the warmup is not over before the job is.
+        """
+        if self.num_steps or not self._falls:
+            return self
+        if num_steps <= self.warmup_steps:
+            raise WorkloadError(
+                f"warmup_steps {self.warmup_steps} of a {self.shape} schedule do not "
+                f"end before the {num_steps} steps of the job: give fewer, or more "
+                "steps"
+            )
+        return replace(self, num_steps=num_steps)
 
     def __call__(self, step: int) -> float:
         """Factor of a step, counted from 0."""
         if step < self.warmup_steps:
             return step / self.warmup_steps
-        if self.shape is Shape.CONSTANT:
+        if not (self._falls and self.num_steps):
             return 1.0
         done = (step - self.warmup_steps) / (self.num_steps - self.warmup_steps)
         left = 1.0 - min(done, 1.0)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,12 +22,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import platformdirs
 
 from plimsoll_cli.options.files import read, write
 from plimsoll_cli.options.types import COUNT
+from plimsoll_planner.cache_folder import cache_folder
 from plimsoll_planner.errors import InvalidInputError, PlimsollError, UnreadableError
-from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
@@ -44,6 +42,8 @@ ENTRYPOINTS = {
 }
 LIBRARIES = ("torch", "transformers", "peft", "torchvision")
 OWN_PACKAGES = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
+PROFILES = "profiles"
+"""Folder of the cache."""
 TRUST_REMOTE_CODE = "--trust-remote-code"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -167,7 +167,7 @@ def profile_of(
                     "it away, or name the model"
                 )
         return found
-    place = cache_folder() / f"{cache_key(model, training)}.json"
+    place = cache_folder() / PROFILES / f"{cache_key(model, training)}.json"
     with suppress(PlimsollError, OSError):
         return read(place, ModelProfile)
     request = request_of(model, training)
@@ -271,12 +271,6 @@ def check_options(model: str, family: Family, training: Training) -> None:
             f"{model} is no profile, so it is taken for a model: give the tokens of a "
             "sample, such as --sequence 8192"
         )
-
-
-def cache_folder() -> Path:
-    """Where profiles of models are kept: in `PLIMSOLL_CACHE`, else for this user."""
-    given = os.environ.get(CACHE_VARIABLE)
-    return Path(given or platformdirs.user_cache_path("plimsoll")) / "profiles"
 
 
 def cache_key(model: str, training: Training) -> str:

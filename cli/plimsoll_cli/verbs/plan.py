@@ -10,7 +10,13 @@ import click
 from rich.console import Console
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.options.emitted import EMIT, called, check_emitted
+from plimsoll_cli.options.emitted import (
+    EMIT,
+    TRAIN_DATA,
+    asked_workload,
+    called,
+    check_emitted,
+)
 from plimsoll_cli.options.emitted import emit as write_manifest
 from plimsoll_cli.options.files import require_places, write, write_text
 from plimsoll_cli.options.grid import grid_limit_s, grid_options
@@ -90,6 +96,13 @@ MOST_SPEEDS = 100
     "apply`; for a model of transformers.",
 )
 @click.option(
+    TRAIN_DATA,
+    multiple=True,
+    metavar="FILE",
+    help="Data to fine-tune the weights of MODEL on, as the manifest names it; several "
+    "times for several files.",
+)
+@click.option(
     "--replay",
     metavar="ENTRYPOINT",
     help="Replay the plan's ranks with this workload (package.module:function), and "
@@ -118,6 +131,7 @@ def plan(
     out: Path | None,
     solution: Path | None,
     emit: Path | None,
+    train_data: tuple[str, ...],
     replay: str | None,
     report: Path | None,
     output: str,
@@ -130,15 +144,16 @@ def plan(
     org/name of the hub.
     """
     training, listed = training_of(options), options["offers"]
-    check_emitted(emit, model, options)
+    check_emitted(emit, model, train_data, options | {"blocks": training.num_blocks})
     require_places(
         {"--out": out, "--solution": solution, "--report": report, EMIT: emit},
         inputs=(Path(model), *filter(None, (listed,)), *options["overhead"]),
     )
     more = more_of(options, has_page=report is not None, has_replay=replay is not None)
+    asked = emit and asked_workload(model, training, train_data)
     problem = read_problem(profile_of(model, training, with_progress), options)
-    if emit is not None:
-        write_manifest(emit, model, training, problem, listed)
+    if emit is not None and asked is not None:
+        write_manifest(emit, asked, problem, listed)
     found: ReplayedAnswer | None = None
     if replay is None:
         with at_work("searching"):

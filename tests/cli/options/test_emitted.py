@@ -94,6 +94,38 @@ def test_what_no_manifest_can_ask_is_refused_at_once(
     assert not asked
 
 
+def test_a_manifest_passes_over_no_weights(
+    tmp_path: Path, asked: list[Problem], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are fine-tuned on data that is named, or there is no manifest."""
+    folder, path = tmp_path / "qwen", tmp_path / "plan.yaml"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen3"}')
+    (folder / "model.safetensors").touch()
+    ask = ("--sequence", "8", "--on", "8xH100", "--steps", "1")
+    emit = ("--emit", str(path))
+    data = ("--train-data", "a.jsonl")
+    for words, message in (
+        (("plan", str(folder), *emit), "has weights, and the manifest would train"),
+        (("plan", "Qwen3-8B", *emit, *data), "Qwen3-8B has sizes alone"),
+        (("plan", str(folder), *emit, *data, "--blocks", "2"), "--blocks: a fine-tune"),
+        (("plan", str(folder), *data), "needs --emit beside it"),
+    ):
+        assert main([*words, *ask]) in {ExitCode.BAD_INPUT, ExitCode.USAGE}
+        assert message in capsys.readouterr().err
+    assert not path.exists()
+    assert not asked
+    words = ("plan", str(folder), *emit, *data, "--train-data", "b.txt", *ask)
+    assert main(words) == ExitCode.INTERRUPTED
+    workload = parse_manifest(path.read_text(), "it").spec.workload
+    assert workload.entrypoint == "plimsoll_trainer.huggingface:finetune"
+    assert json.loads(workload.args) == {
+        "model": str(folder),
+        "data": ["a.jsonl", "b.txt"],
+        "sequence_length": 8,
+    }
+
+
 @pytest.mark.parametrize(
     ("given", "name"),
     [

@@ -86,7 +86,12 @@ def test_a_file_that_is_neither_says_what_is_wrong(
         with pytest.raises(InvalidInputError, match=message):
             profile_of(str(path), training, Profiler())
     with pytest.raises(InvalidInputError, match=message):
-        check_emitted(tmp_path / "plan.yaml", str(path), {"steps": 1, "offers": None})
+        check_emitted(
+            tmp_path / "plan.yaml",
+            str(path),
+            (),
+            {"steps": 1, "offers": None, "blocks": None},
+        )
 
 
 def test_a_model_is_profiled_once(tmp_path: Path) -> None:
@@ -107,17 +112,6 @@ def test_a_model_is_profiled_once(tmp_path: Path) -> None:
     profile_of(str(tmp_path), replace(TOKENS, precision="fp32"), profiler)
     assert len(profiler.asked) == 3
     assert json.loads(profiler.asked[-1].arguments)["precision"] == "fp32"
-
-
-def test_the_place_of_the_cache_is_that_of_tokens(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The variable comes before the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    monkeypatch.delenv("PLIMSOLL_CACHE", raising=False)
-    assert model.cache_folder() == tmp_path / "user/plimsoll/profiles"
-    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "chosen"))
-    assert model.cache_folder() == tmp_path / "chosen/profiles"
 
 
 def test_a_broken_cache_is_no_fault(cache: Path, tmp_path: Path) -> None:

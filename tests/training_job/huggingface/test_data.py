@@ -149,7 +149,7 @@ def test_what_are_no_tokens_is_refused(
 ) -> None:
     """With data and row, and the value that is wrong."""
     path = rows(tmp_path / "ids.jsonl", {"input_ids": []}, row)
-    with pytest.raises(WorkloadError, match=f"ids.jsonl: row 1 {message}"):
+    with pytest.raises(WorkloadError, match=f"ids.jsonl: row 2 {message}"):
         source_of(model, path).open()
 
 
@@ -229,9 +229,15 @@ def test_a_data_set_of_the_hub_has_tokens_by_revision(model: Path) -> None:
     """Whoever wants a later state names it."""
     known = {
         source_of(model, {"path": "org/name", **fields}).digest()
-        for fields in ({}, {"revision": "v1"}, {"revision": "v2"}, {"split": "x"})
+        for fields in (
+            {},
+            {"revision": "v1"},
+            {"revision": "v2"},
+            {"split": "x"},
+            {"subset": "en"},
+        )
     }
-    assert len(known) == 4
+    assert len(known) == 5
 
 
 def samples_of(model: Path, tmp_path: Path, *, is_packed: bool) -> TokenSamples:
@@ -303,9 +309,9 @@ def named(path: Path, content: bytes) -> str:
     [
         ("a.jsonl", b"", "a.jsonl is empty: give a file with text"),
         ("a.xyz", b"text", "is of no kind that can be read: name it"),
-        ("a.jsonl", b'{"body": "x"}\n', "row 0 has the columns body, and none that is"),
-        ("a.jsonl", b'{"text": 5}\n', "row 0 has int in column 'text', and a text"),
-        ("a.jsonl", b'{"text": null}\n', "row 0 has NoneType in column 'text'"),
+        ("a.jsonl", b'{"body": "x"}\n', "row 1 has the columns body, and none that is"),
+        ("a.jsonl", b'{"text": 5}\n', "row 1 has int in column 'text', and a text"),
+        ("a.jsonl", b'{"text": null}\n', "row 1 has NoneType in column 'text'"),
         ("a.npy", b"text", "no array of token ids"),
         ("a.jsonl", b'{"input_ids": []}\n', "has no text: give some"),
     ],
@@ -324,7 +330,7 @@ def test_data_that_cannot_be_read_is_refused(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"file": "a"}, "data has no field 'file': it takes path, split"),
+        ({"file": "a"}, "data has no field 'file': it takes path, subset"),
         ({}, "names no path"),
         (5, "names no path"),
     ],

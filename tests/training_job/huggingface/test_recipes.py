@@ -83,7 +83,10 @@ def test_fresh_weights_take_the_same_recipes(model: Path) -> None:
             {"schedule": {"name": "linear", "steps": 1}},
             "schedule.steps: no such field; did you mean num_steps",
         ),
-        ({"schedule": "linear"}, "num_steps 0 of a linear schedule is not above"),
+        (
+            {"schedule": {"name": "linear", "num_steps": 2, "warmup_steps": 2}},
+            "num_steps 2 of a linear schedule is not above",
+        ),
         ({"evaluation": {}}, "evaluation has no data: give some"),
         (
             {"evaluation": {"data": "a", "every": 1}},

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+from plimsoll_planner.cache_folder import cache_folder
+from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_trainer.errors import NoEmulatedDeviceError
 
 SOURCE = Path(__file__).parent / "shim.c"
@@ -52,9 +54,8 @@ def library() -> Path:
     """Path of the library, built now if need be."""
     if built := os.environ.get(LIBRARY_VARIABLE):
         return Path(built)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    target = base / "plimsoll" / f"shim-{digest}.so"
+    target = cache_folder() / f"shim-{digest}.so"
     if not target.exists():
         build(target)
     return target
@@ -83,8 +84,8 @@ def build(target: Path) -> None:
         part.replace(target)
     except OSError as error:
         raise NoEmulatedDeviceError(
-            f"cannot write {target}: {error.strerror}; set XDG_CACHE_HOME to a folder "
-            "that you can write to"
+            f"cannot write {target}: {error.strerror}; set {CACHE_VARIABLE} to a "
+            "folder that you can write to"
         ) from None
     finally:
         with contextlib.suppress(OSError):

@@ -6,6 +6,7 @@
     {"path": "chats.jsonl"}                         "messages", by the chat template
     {"path": "tokens.npy"}                          token ids, made already
     {"path": "org/name", "revision": "v2"}          of the hub, at a tag or commit
+    {"path": "org/name", "subset": "en"}            one of its configurations
 
 Of a folder, all files are read but those that are hidden or about it (`ABOUT`). In:
 where they are. Out: rows, and the columns that matter. Called by `token_files`.
@@ -52,7 +53,7 @@ TEXT, PROMPT, COMPLETION, MESSAGES = "text", "prompt", "completion", "messages"
 TOKENS, LABELS = "input_ids", "labels"
 COLUMNS = (TEXT, PROMPT, COMPLETION, MESSAGES)
 """Columns that may have another name, which is then given."""
-FIELDS = ("path", "split", "revision", *COLUMNS)
+FIELDS = ("path", "subset", "split", "revision", *COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +61,8 @@ class DataSource:
     """Data, and how it is read."""
 
     paths: tuple[str, ...]
+    subset: str | None
+    """Configuration of a data set of the hub that has several; None: its only one."""
     split: str
     revision: str | None
     """Branch, tag or commit of a data set of the hub; None: its newest."""
@@ -99,6 +102,7 @@ class DataSource:
                 "asked for org/name alone, where no folder org is: check the path"
             )
         for what, is_given in (
+            ("subset", self.subset is not None),
             ("revision", self.revision is not None),
             ("split", self.split != TRAIN and not is_saved(path)),
         ):
@@ -164,9 +168,10 @@ def data_source(data: object) -> DataSource:
         raise WorkloadError(
             f"data {data!r} names no path: give a file, a folder, or a list of files"
         )
-    revision = fields.get("revision")
+    subset, revision = fields.get("subset"), fields.get("revision")
     return DataSource(
         paths=tuple(str(Path(path).expanduser()) for path in several),
+        subset=None if subset is None else str(subset),
         split=str(fields.get("split", TRAIN)),
         revision=None if revision is None else str(revision),
         columns=tuple(
@@ -198,9 +203,15 @@ def rows_of(source: DataSource, cache: Path) -> Iterator[dict[str, Any]]:
     logging.getLogger("datasets").setLevel(logging.CRITICAL)
     load: Callable[..., Any] = datasets.load_dataset
     if source.is_on_hub:
-        name, state = source.name, source.revision
-        with readable(name, "check the name, or get it elsewhere and give its files"):
-            yield from load(name, split=source.split, revision=state, streaming=True)
+        name, advice = source.name, "check the name, or give files got elsewhere"
+        with readable(name, advice):
+            yield from load(
+                name,
+                source.subset,
+                split=source.split,
+                revision=source.revision,
+                streaming=True,
+            )
         return
     places = [
         place

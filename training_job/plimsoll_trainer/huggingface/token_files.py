@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plimsoll_planner.cache_folder import cache_folder
 from plimsoll_planner.pod_names import CACHE_VARIABLE
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.documents import DataSource, rows_of
@@ -73,7 +73,7 @@ class TokenSource:
         arrays = self.data.arrays
         if len(arrays) == 1:
             return array_tokens(token_array(arrays[0], self.vocabulary))
-        folder = cache_folder() / self.digest()
+        folder = tokens_folder() / self.digest()
         with locked(folder.with_suffix(".lock")):
             if not folder.is_dir():
                 self._make(folder)
@@ -123,7 +123,7 @@ class TokenSource:
         tokenizer = Tokenizer(
             self.tokenizer, self.vocabulary, trust_remote_code=self.trust_remote_code
         )
-        return tokenizer.documents(rows_of(self.data, cache_folder()), self.data)
+        return tokenizer.documents(rows_of(self.data, tokens_folder()), self.data)
 
 
 def write(documents: Iterable[Tokens], folder: Path) -> None:
@@ -179,11 +179,9 @@ def documents_in(arrays: Iterable[NDArray[Any]]) -> Iterator[Tokens]:
             yield Tokens(ids.astype(np.int32), np.ones(ids.size, np.bool_))
 
 
-def cache_folder() -> Path:
-    """Folder for what can be made again."""
-    system = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    given = os.environ.get(CACHE_VARIABLE) or Path(system) / "plimsoll"
-    return Path(given) / "tokens"
+def tokens_folder() -> Path:
+    """Folder of the cache."""
+    return cache_folder() / "tokens"
 
 
 @contextmanager

@@ -117,7 +117,7 @@ class Tokenizer:
             WorkloadError: a row has none of the columns that are read, or no text in
                 them.
         """
-        stream = enumerate(rows)
+        stream = enumerate(rows, 1)
         while some := list(islice(stream, AT_ONCE)):
             for column, alike in groupby(
                 some, lambda one: column_of(one[1], one[0], source)

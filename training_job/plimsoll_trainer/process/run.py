@@ -54,6 +54,7 @@ from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import say
 from plimsoll_trainer.reporting.report_sink import file_sink
 from plimsoll_trainer.reporting.reports import Reporter, first_observation
+from plimsoll_trainer.schedules import Schedule
 from plimsoll_trainer.streams import Stream
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload
@@ -84,7 +85,7 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
     """
     options, place = admitted.options, admitted.place
     arguments = parse_arguments(admitted.plan.fingerprint.arguments)
-    workload = load_workload(options.entrypoint, arguments)
+    workload = of_job(load_workload(options.entrypoint, arguments), options.steps)
     device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
     assignment = assign(admitted.plan, workload, admitted.profiles)
     job = Job(admitted=admitted, workload=workload, assignment=assignment)
@@ -95,6 +96,18 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
         return ExitCode.CHECKPOINTED  # nothing was done that could be lost
     with joined(device, store, place, options):
         return train(job, device, stop)
+
+
+def of_job(workload: Workload, num_steps: int) -> Workload:
+    """The workload of a job with so many steps, over which its learning rate falls.
+
+    Raises:
+        WorkloadError: the schedule does not go with them.
+    """
+    schedule = workload.learning_rate_factor
+    if not isinstance(schedule, Schedule):
+        return workload
+    return replace(workload, learning_rate_factor=schedule.over(num_steps))
 
 
 @contextmanager

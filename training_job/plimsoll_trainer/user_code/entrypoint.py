@@ -155,11 +155,29 @@ def check_arguments(
         for name in arguments:
             if name not in names and "unexpected keyword" in str(error):
                 refuse(entrypoint, f"has no argument {name!r}: {one_of(name, names)}")
+        if missing := missing_in(signature, arguments):
+            refuse(
+                entrypoint,
+                f"needs the argument{'s'[: len(missing) - 1]} {', '.join(missing)}: "
+                "give a value for each",
+            )
         refuse(
             entrypoint,
             f"does not take the arguments {dict(arguments)}: {error}; its parameters "
             f"are {signature}",
         )
+
+
+def missing_in(signature: inspect.Signature, arguments: Mapping[str, Any]) -> list[str]:
+    """Names of parameters without a default that no argument is given for."""
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in signature.parameters.items()
+        if name not in arguments
+        and parameter.default is inspect.Parameter.empty
+        and parameter.kind not in collecting
+    ]
 
 
 def refuse(entrypoint: str, text: str, cause: BaseException | None = None) -> NoReturn:
