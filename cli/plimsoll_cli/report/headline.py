@@ -189,11 +189,21 @@ def figures_of(
         yield steps_figure(record)
     losses = [loss for _, loss in record.losses if math.isfinite(loss)]
     if losses:
-        yield Figure(name="Loss", value=f"{losses[0]:.4g} → {losses[-1]:.4g}")
+        value = f"{losses[0]:.4g} → {losses[-1]:.4g}"
+        yield Figure(name="Loss", value=value, note=lost_text(record))
     if plan is not None:
         yield from speed_figures(record, plan)
     if memory is not None:
         yield from memory_figures(memory)
+
+
+def lost_text(record: RunRecord) -> str:
+    """First step without a finite loss, and how many more there are; empty if none."""
+    lost = [step for step, loss in record.losses if not math.isfinite(loss)]
+    if not lost:
+        return ""
+    more = f", nor at {len(lost) - 1} more" if lost[1:] else ""
+    return f"not finite at step {lost[0]:,}{more}"
 
 
 def steps_figure(record: RunRecord) -> Figure:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,12 +34,12 @@ from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import StateDir, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
-from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.local.backend import LocalBackend
 from plimsoll_operator.backends.local.loop import Loop, Outcome
 from plimsoll_operator.backends.local.proof import ProofRun, nothing_to_run, prove
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
+from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -163,6 +163,8 @@ def run(
     code = asyncio.run(run_here(home.absolute(), asked, options, view))
     if output == Output.JSON:
         print_json(view.status.to_json() | view.outcome)
+        for line in failure_lines(view.status):
+            click.echo(f"plimsoll: {one_line(line)}", err=True)
     click.get_current_context().exit(code)
 
 
@@ -242,6 +244,13 @@ async def with_kept_grid(
     answer = await asyncio.to_thread(with_grid, problem, answer, limit_s)
     await keep_answer(home.store, problem, answer)
     return replace(record, answer=answer)
+
+
+def failure_lines(status: Status) -> Iterator[str]:
+    """Yield why a plan has failed: a log has it beside the JSON of the output."""
+    ended = status.condition(ConditionType.SUCCEEDED)
+    if ended is not None and ended.status is Truth.FALSE:
+        yield f"failed: {': '.join(filter(None, (ended.reason, ended.message)))}"
 
 
 def outcome_json(record: RunRecord) -> dict[str, object]:

@@ -256,6 +256,9 @@ def test_figures_of_a_plan_are_predicted() -> None:
 
 
 def test_a_loss_that_is_no_number_is_not_the_last_one() -> None:
-    """The last finite one is, and the chart says what is missing."""
+    """The last finite one is; beside it stands the first step that has none."""
     losses = ((1, 4.0), (2, 2.0), (3, math.nan))
-    assert figures(a_run(losses=losses))["Loss"] == ("4 → 2", "")
+    lost = "not finite at step 3"
+    assert figures(a_run(losses=losses))["Loss"] == ("4 → 2", lost)
+    losses += ((4, math.inf), (5, math.nan))
+    assert figures(a_run(losses=losses))["Loss"] == ("4 → 2", f"{lost}, nor at 2 more")

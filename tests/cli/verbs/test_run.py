@@ -18,7 +18,8 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.state.gather import HomeSource
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import open_state_dir
-from plimsoll_cli.verbs.run import outcome_json, run, with_kept_grid
+from plimsoll_cli.verbs.run import failure_lines, outcome_json, run, with_kept_grid
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.store.system import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.override import Override
@@ -358,6 +359,26 @@ def test_a_proof_says_that_it_holds_within_what_is_fixed() -> None:
     expected = {"isProof": True, "withinFixed": True, "fewestUnfixed": 1}
     assert expected.items() <= proof.items()
     assert proof["counts"][0]["reason"] == "outside what was fixed by hand"
+
+
+def test_a_failure_is_a_line_beside_the_json() -> None:
+    """A log shows why, whoever reads the output; what went well needs none."""
+
+    def lines(status: Truth, message: str) -> list[str]:
+        ended = Condition(
+            type=ConditionType.SUCCEEDED,
+            status=status,
+            reason="OutOfMemory",
+            message=message,
+        )
+        return list(failure_lines(Status(conditions=(ended,))))
+
+    assert lines(Truth.FALSE, "rank 1 is full") == [
+        "failed: OutOfMemory: rank 1 is full"
+    ]
+    assert lines(Truth.FALSE, "") == ["failed: OutOfMemory"]
+    assert lines(Truth.TRUE, "trained") == lines(Truth.UNKNOWN, "") == []
+    assert not list(failure_lines(Status()))
 
 
 def test_a_grid_is_searched_once_and_kept(tmp_path: Path) -> None:
