@@ -57,6 +57,8 @@ TRAINED = ("tiny-gpt", "tiny-llama")
 STEPS, FEWER_STEPS = 60, 20
 """Of those that train long, in their manifests and for each change."""
 AT_A_TIME = 2
+LARGE = ("llama-70b", "llama-8b", "cheapest")
+"""Planned alone, with a grid of other counts at night: that is searched for seconds."""
 NO_DEVICES = ("--output", "json")
 """If the manifest lists its machines; a `HomeRun` without options names devices."""
 STATE_BYTES_PER_PARAMETER = 16
@@ -134,7 +136,9 @@ def run_example(name: str, folder: Path, options: tuple[str, ...]) -> Example:
     run = HomeRun(folder)
     shutil.copy(ROOT / f"examples/{name}.yaml", run.manifest)
     shorten(name, run.manifest)
-    return Example(run, run.run(*options or NO_DEVICES), name)
+    has_grid = name not in LARGE or CHOSEN == "nightly"
+    more = () if has_grid else ("--no-grid",)
+    return Example(run, run.run(*options or NO_DEVICES, *more), name)
 
 
 def shorten(name: str, manifest: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.errors import ApiConflictError
 from plimsoll_operator.kube.api import open_api
-from plimsoll_operator.solving.solve_cache import search_once
+from plimsoll_operator.solving.solve_cache import First, search_once
 from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.database import Database, open_database
@@ -61,12 +61,12 @@ class Searches(Solver):
         self._found: dict[tuple[str, ...], asyncio.Task[StoredAnswer]] = {}
 
     async def _search(
-        self, problem: Problem, known: Mapping[str, Replay]
+        self, problem: Problem, known: Mapping[str, Replay], first: First
     ) -> StoredAnswer:
         """Search, or remember."""
         asked = digest_of(problem), *sorted(known)
         if asked not in self._found:
-            work = asyncio.to_thread(search_once, problem, dict(known))
+            work = asyncio.to_thread(search_once, problem, dict(known), first)
             self._found[asked] = asyncio.create_task(work)
         return await asyncio.shield(self._found[asked])
 

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Final, TypeVar
 
-from plimsoll_operator.solving.solve_cache import search_once
+from plimsoll_operator.solving.solve_cache import First, search_once
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
@@ -35,10 +35,10 @@ class SearchProcess:
         self._pool: ProcessPoolExecutor | None = None
 
     async def search(
-        self, problem: Problem, known: Mapping[str, Replay]
+        self, problem: Problem, known: Mapping[str, Replay], first: First
     ) -> StoredAnswer:
         """Search, with the replays that are known; see `run`."""
-        return await self.run(partial(search_once, problem, known))
+        return await self.run(partial(search_once, problem, known, first))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Compute; whoever does not wait for the end ends the process.

@@ -28,7 +28,7 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
-from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.text.explain import counted, device_noun
 
 ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
@@ -36,7 +36,9 @@ ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
 
 REFUTED = "the plan before ran out of memory when it was rehearsed, on"
 
-Search = Callable[[Problem, Mapping[str, Replay]], Awaitable[StoredAnswer]]
+First = Solution | Infeasible | None
+"""Answer of a search before any replay; None: there was no search yet."""
+Search = Callable[[Problem, Mapping[str, Replay], First], Awaitable[StoredAnswer]]
 """Searches, with the replays that are known by the digest of their plan."""
 
 
@@ -246,12 +248,15 @@ class SolveCache:
     async def solve(self, asked: StoredQuestion, search: Search) -> None:
         """Let the search answer, with the replays that are known; keep the answer."""
         known: dict[str, Replay] = {}
+        found = await self._store.answers.find(asked.digest)
+        first = first_answer(found)
         while True:
             try:
-                found = await search(asked.problem, known)
+                found = await search(asked.problem, known, first)
             except InvalidInputError as error:
                 self.refused[asked.digest] = str(error)
                 return
+            first = first or first_answer(found)
             waits_for = found.unreplayed
             replay = await self._store.replays.find(waits_for) if waits_for else None
             if replay is None:
@@ -267,12 +272,19 @@ class SolveCache:
         return found.answer.plan if found.unreplayed else None
 
 
-def search_once(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+def first_answer(found: StoredAnswer | None) -> First:
+    """Answer before any replay, where what was found is that."""
+    return None if found is None or found.num_rounds else found.answer
+
+
+def search_once(
+    problem: Problem, known: Mapping[str, Replay], first: First = None
+) -> StoredAnswer:
     """Search until an answer stands, or a replay is wanted that is not known."""
     # Imported here, for whoever only looks needs no numpy.
     from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
 
-    found = solve_with_replay(problem, lambda plan: known.get(digest_of(plan)))
+    found = solve_with_replay(problem, lambda plan: known.get(digest_of(plan)), first)
     give_back_memory()
     waits_for = ""
     if found.waits and isinstance(found.answer, Solution):

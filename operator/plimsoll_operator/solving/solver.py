@@ -21,7 +21,7 @@ from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.solving.revise_cache import ReviseCache, ReviseQuestion
 from plimsoll_operator.solving.search_process import SearchProcess
-from plimsoll_operator.solving.solve_cache import SolveCache
+from plimsoll_operator.solving.solve_cache import First, SolveCache
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.records.problem import Problem
@@ -180,12 +180,12 @@ class Solver:
         )
 
     async def _search(
-        self, problem: Problem, known: Mapping[str, Replay]
+        self, problem: Problem, known: Mapping[str, Replay], first: First
     ) -> StoredAnswer:
         """Search in a process that is free, once there is one."""
         async with self._process() as process:
             began_s = asyncio.get_running_loop().time()
-            found = await process.search(problem, known)
+            found = await process.search(problem, known, first)
             self._took(asyncio.get_running_loop().time() - began_s)
             return found
 

@@ -90,14 +90,23 @@ class ReplayedAnswer:
         return bool(self.rounds) and not self.rounds[-1].disagreements
 
 
-def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
+def solve_with_replay(
+    problem: Problem,
+    replay: ReplayPlan,
+    first: Solution | Infeasible | None = None,
+) -> ReplayedAnswer:
     """Search, replay the winner, and search again until both agree.
 
     The same replays lead to the same answer, so that a search that had to wait for one
     begins anew when it is there.
+
+    Args:
+        problem: the question.
+        replay: gives the replay of a plan, None where there is none yet.
+        first: what `solve` answers, from a search that had to wait; None: it is asked.
     """
     rounds: list[Round] = []
-    answer = solve(problem)
+    answer = first or solve(problem)
     while isinstance(answer, Solution) and len(rounds) < MOST_ROUNDS:
         found = replay(answer.plan)
         if found is None:

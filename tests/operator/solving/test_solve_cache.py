@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll_operator.rules.observed_state import Attempt, Ending, ObservedAnswer
 from plimsoll_operator.solving.solve_cache import (
+    First,
     SolveCache,
     SolveRequest,
     round_of,
@@ -208,11 +209,16 @@ def test_a_search_goes_on_with_what_was_replayed(
     is_there: bool, working: Callable[[Work], None]
 ) -> None:
     """At once where the replay is there; else its answer says what it waits for."""
-    calls: list[dict[str, Replay]] = []
+    calls: list[tuple[dict[str, Replay], First]] = []
 
-    async def search(_: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
-        calls.append(dict(known))
-        return an_answer(unreplayed="" if WANTED in known else WANTED)
+    async def search(
+        _: Problem, known: Mapping[str, Replay], first: First
+    ) -> StoredAnswer:
+        calls.append((dict(known), first))
+        return replace(
+            an_answer(unreplayed="" if WANTED in known else WANTED),
+            num_rounds=len(known),
+        )
 
     async def work(store: Store) -> None:
         if is_there:
@@ -222,9 +228,14 @@ def test_a_search_goes_on_with_what_was_replayed(
         found = await store.answers.find(asked.digest)
         assert found is not None
         assert found.unreplayed == ("" if is_there else WANTED)
+        if not is_there:  # the next search begins with the answer of this one
+            await store.replays.save(REPLAY)
+            await cache.solve(asked, search)
+            del calls[1]
 
     working(work)
-    assert calls == ([{}, {WANTED: REPLAY}] if is_there else [{}])
+    answer = an_answer(unreplayed=WANTED).answer
+    assert calls == [({}, None), ({WANTED: REPLAY}, answer)]
 
 
 def test_what_cannot_be_judged_is_remembered_and_not_answered(
@@ -232,8 +243,10 @@ def test_what_cannot_be_judged_is_remembered_and_not_answered(
 ) -> None:
     """Why, in the words of the search; the question is not asked for ever."""
 
-    async def search(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
-        del problem, known
+    async def search(
+        problem: Problem, known: Mapping[str, Replay], first: First
+    ) -> StoredAnswer:
+        del problem, known, first
         raise CannotPlanError("no rate is stated")
 
     async def work(store: Store) -> None:

@@ -14,7 +14,7 @@ import pytest
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.solving import search_process
 from plimsoll_operator.solving.search_process import MOST_BYTES
-from plimsoll_operator.solving.solve_cache import SolveCache, search_once
+from plimsoll_operator.solving.solve_cache import First, SolveCache, search_once
 from plimsoll_operator.solving.solver import MOST_TRIES, Solver
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
@@ -80,22 +80,26 @@ def at_bench(tmp_path: Path, work: Callable[[Bench], Awaitable[None]]) -> None:
     in_store(tmp_path / "store.db", opened)
 
 
-def too_long(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+def too_long(
+    problem: Problem, known: Mapping[str, Replay], first: First
+) -> StoredAnswer:
     """Be a search that takes a minute."""
     time.sleep(60)
-    return search_once(problem, known)
+    return search_once(problem, known, first)
 
 
-def too_large(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+def too_large(
+    problem: Problem, known: Mapping[str, Replay], first: First
+) -> StoredAnswer:
     """Be a search that takes all memory that it can get."""
     held = bytearray(MOST_BYTES)
     assert held
-    return search_once(problem, known)
+    return search_once(problem, known, first)
 
 
-def faulty(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+def faulty(problem: Problem, known: Mapping[str, Replay], first: First) -> StoredAnswer:
     """Be a search with a fault."""
-    raise KeyError(problem.global_batch_size, len(known))
+    raise KeyError(problem.global_batch_size, len(known), first)
 
 
 def searching_by(

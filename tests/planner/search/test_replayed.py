@@ -21,6 +21,7 @@ from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.search import replayed
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.replayed import (
     MOST_ROUNDS,
@@ -214,3 +215,20 @@ def test_a_replay_that_never_agrees_ends_uncertified() -> None:
     found = solve_with_replay(a_problem(10_000), replay)
     assert not found.is_certified
     assert len(found.rounds) == len(seen) == MOST_ROUNDS
+
+
+def test_a_search_goes_on_from_its_first_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it has answered before is not searched again, and the end is the same."""
+    problem = a_problem(96)
+    whole = solve_with_replay(problem, replay_as(1.0, []))
+    first = solve(problem)
+    assert isinstance(first, Solution)
+    seen: list[HybridPlan] = []
+    monkeypatch.setattr(replayed, "solve", None)  # nobody calls it
+    again = solve_with_replay(problem, replay_as(1.0, seen), first)
+    assert seen == [first.plan]
+    assert isinstance(whole.answer, Solution)
+    assert isinstance(again.answer, Solution)
+    assert again.answer.plan == whole.answer.plan

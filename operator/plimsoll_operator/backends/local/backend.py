@@ -117,7 +117,7 @@ class LocalBackend:
         """Search, with the replays that are known."""
         await self.observer.solve_cache.solve(
             asked,
-            lambda problem, known: in_thread(partial(search_once, problem, known)),
+            lambda *search: in_thread(partial(search_once, *search)),
         )
 
     async def revise(self, asked: ReviseQuestion, problem: Problem) -> None:
