@@ -150,7 +150,7 @@ def plan(
         inputs=(Path(model), *filter(None, (listed,)), *options["overhead"]),
     )
     more = more_of(options, has_page=report is not None, has_replay=replay is not None)
-    asked = emit and asked_workload(model, training, train_data)
+    asked = None if emit is None else asked_workload(model, training, train_data)
     problem = read_problem(profile_of(model, training, with_progress), options)
     if emit is not None and asked is not None:
         write_manifest(emit, asked, problem, listed)

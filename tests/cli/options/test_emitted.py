@@ -115,8 +115,10 @@ def test_a_manifest_passes_over_no_weights(
         assert message in capsys.readouterr().err
     assert not path.exists()
     assert not asked
-    words = ("plan", str(folder), *emit, *data, "--train-data", "b.txt", *ask)
-    assert main(words) == ExitCode.INTERRUPTED
+    more = ("--train-data", "b.txt")
+    assert main(["plan", str(folder), *emit, *data, *more, *ask]) == (
+        ExitCode.INTERRUPTED
+    )
     workload = parse_manifest(path.read_text(), "it").spec.workload
     assert workload.entrypoint == "plimsoll_trainer.huggingface:finetune"
     assert json.loads(workload.args) == {

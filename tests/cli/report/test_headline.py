@@ -260,5 +260,8 @@ def test_a_loss_that_is_no_number_is_not_the_last_one() -> None:
     losses = ((1, 4.0), (2, 2.0), (3, math.nan))
     lost = "not finite at step 3"
     assert figures(a_run(losses=losses))["Loss"] == ("4 → 2", lost)
-    losses += ((4, math.inf), (5, math.nan))
-    assert figures(a_run(losses=losses))["Loss"] == ("4 → 2", f"{lost}, nor at 2 more")
+    more = ((4, math.inf), (5, math.nan))
+    assert figures(a_run(losses=(*losses, *more)))["Loss"] == (
+        "4 → 2",
+        f"{lost}, nor at 2 more",
+    )
