@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from plimsoll_planner.records.carried import AN_INPUT, CarriedColumns
 from plimsoll_planner.records.model_profile import ModelProfile
 from tests.support.chains import lines, random_profiles
+from tests.support.random_questions import Asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +65,20 @@ def carrying_profiles(draw: st.DrawFn, longest: int = 7) -> ModelProfile:
     values = draw(random_values(size, profile.num_untrained))
     error = draw(st.sampled_from([0.0, 0.25]))
     return replace(profile, carried=carried_columns(values, error))
+
+
+def carrying(question: Asked, dice: random.Random) -> Asked:
+    """The same question with layers that carry up to three values past others."""
+    size, values = len(question.layers), list[Value]()
+    for _ in range(dice.randint(1, 3)):
+        giver = dice.randint(AN_INPUT, size - 2)
+        behind = range(giver + 1, size)
+        takers = dice.sample(behind, dice.randint(1, min(2, len(behind))))
+        value = Value(
+            giver=giver,
+            takers=tuple(sorted(takers)),
+            num_bytes=dice.randint(1, 5) * max(question.layers[0].numbers // 16, 1),
+            has_gradient=giver != AN_INPUT and dice.random() < 0.8,
+        )
+        values.append(value)
+    return replace(question, carried=carried_columns(values, question.byte_error))

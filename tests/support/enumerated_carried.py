@@ -18,7 +18,7 @@ from plimsoll_planner.records.model_profile import ModelProfile
 Key = tuple[object, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Carried:
     """One carried value."""
 
@@ -34,6 +34,16 @@ class Carried:
     def taken_in(self, run: tuple[int, int]) -> list[int]:
         """Takers inside a stage."""
         return [taker for taker in self.takers if run[0] <= taker < run[1]]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Gradients of carried values during the backward pass of one layer."""
+
+    layer: int
+    others: int
+    own: int
+    """Of what the layer itself gives, which were received: its probe counts them."""
 
 
 @dataclass
@@ -150,7 +160,7 @@ class Stage:
         """One forward pass, layer by layer."""
         self.receive(ledger, micro_batch)
         u_out = 0 if self.is_last else self.passed(self.run[1] - 1)
-        both = u_out + self.untouched() if self.which == "upper" else 0
+        both = u_out + untouched(self.values, self.run) if self.which == "upper" else 0
         for layer in range(*self.run):
             before: Key = ("passed", micro_batch, layer - 1)
             inside = layer > self.run[0]
@@ -182,7 +192,7 @@ class Stage:
             if value.crosses(last + 1) and value.has_gradient
         )
         output = 0 if self.keeps(last, "keeps_output") else self.passed(last)
-        early = self.untouched() if self.which == "upper" else 0
+        early = untouched(self.values, self.run) if self.which == "upper" else 0
         # Past the last forward pass nothing is sent, and less is in flight.
         ledger.event("F", early + output + gradients)
         ledger.hold(("gradient", micro_batch), self.passed(last) * trained)
@@ -190,21 +200,10 @@ class Stage:
             if value.crosses(last + 1) and value.has_gradient:
                 ledger.hold(("gradient", micro_batch, place), value.num_bytes)
 
-    def untouched(self) -> int:
-        """Gradients of values that the stage hands on without a look at them."""
-        return sum(
-            value.num_bytes
-            for value in self.values
-            if value.has_gradient
-            and value.crosses(self.run[0])
-            and value.crosses(self.run[1])
-            and not value.taken_in(self.run)
-        )
-
     def backward(self, ledger: Ledger, micro_batch: int) -> None:
         """One backward pass, from the last layer to the first."""
         if self.which != "lower":
-            ledger.hold(("copied", micro_batch), self.untouched())
+            ledger.hold(("copied", micro_batch), untouched(self.values, self.run))
         made: dict[int, int] = {}
         for layer in reversed(range(*self.run)):
             ledger.free(("saved", micro_batch, layer))
@@ -269,6 +268,68 @@ class Stage:
             ledger.free(("received", micro_batch, place))
             ledger.free(("gradient", micro_batch, place))
         ledger.hold(("sent", micro_batch), sent)
+
+
+def gradients_held(values: list[Carried], run: tuple[int, int]) -> list[Held]:
+    """Gradients that live during each layer's backward pass, last layer first.
+
+    Walked from the last layer: what is received stays, what a taker makes lives till
+    the giver has used it.
+    """
+    received = [
+        value for value in values if value.crosses(run[1]) and value.has_gradient
+    ]
+    made: list[Carried] = []
+    found: list[Held] = []
+    for layer in reversed(range(*run)):
+        made = [value for value in made if value.giver != layer]
+        own = sum(
+            value.num_bytes
+            for value in received
+            if value.giver == layer and not value.taken_in(run)
+        )
+        every = sum(value.num_bytes for value in (*received, *made))
+        found.append(Held(layer=layer, others=every - own, own=own))
+        made += [
+            value
+            for value in values
+            if layer in value.takers and value.has_gradient and value not in made
+        ]
+    return found
+
+
+def untouched(values: list[Carried], run: tuple[int, int]) -> int:
+    """Gradients of values that a stage hands on without a look at them."""
+    return sum(
+        value.num_bytes
+        for value in values
+        if value.has_gradient
+        and value.crosses(run[0])
+        and value.crosses(run[1])
+        and not value.taken_in(run)
+    )
+
+
+def crossing(values: list[Carried], cut: int, *, gradients: bool = False) -> int:
+    """Bytes that cross a cut, or those of them that come back as gradients."""
+    return sum(
+        value.num_bytes
+        for value in values
+        if value.crosses(cut) and (value.has_gradient or not gradients)
+    )
+
+
+def end_of_pass(values: list[Carried], run: tuple[int, int], which: str) -> int:
+    """Gradients of carried values at the end of a backward pass, if any go on.
+
+    Less what `untouched` has in upper bytes, where it counts at all times; lower bytes
+    have no such moment.
+    """
+    sent = crossing(values, run[0], gradients=True)
+    if which == "lower" or not sent:
+        return 0
+    more = untouched(values, run) if which == "upper" else 0
+    return sent + crossing(values, run[1], gradients=True) - more
 
 
 def values_of(profile: ModelProfile, which: str, samples: int) -> list[Carried]:

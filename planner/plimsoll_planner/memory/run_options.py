@@ -156,7 +156,7 @@ def have_equal_values(chain: ChainBytes) -> Flags:
     gives = carried.given > 0
     found = ~(gives[:-1] | gives[1:])
     for layer in np.flatnonzero(found):
-        here, behind = carried.alive(layer), carried.alive(layer + 1)
+        here, behind = carried.alive(int(layer)), carried.alive(int(layer) + 1)
         found[layer] = (here <= behind)[layer + 2 : size + 1].all()
     return np.asarray(found)
 
