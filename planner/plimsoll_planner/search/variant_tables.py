@@ -116,7 +116,11 @@ class VariantTables:
     @property
     def num_probed(self) -> int:
         """Largest b whose bytes were probed; beyond, they are lines."""
-        return self.once(("probed",), lambda: self.problem.profile.costs.num_probed)
+        profile = self.problem.profile
+        return max(
+            self.once(("probed",), lambda: profile.costs.num_probed),
+            profile.carried.value.num_probed,
+        )
 
     def relaxed_bytes(self, bound: Bound, other: Way = Way.RECOMPUTED) -> ChainBytes:
         """Least bytes that each layer has at any micro-batch; see `family_bounds`.

@@ -52,8 +52,8 @@ def largest(profile: ModelProfile, load: StageLoad, bound: Bound) -> tuple[int, 
     return max(map(Peak.total, forward)), max(map(Peak.total, backward))
 
 
-@settings(max_examples=draws(150))
-@given(carrying_profiles(5), flows(), st.data())
+@settings(max_examples=draws(40))
+@given(carrying_profiles(4), flows(), st.data())
 def test_the_formula_is_what_events_hold(
     profile: ModelProfile, flow: Flow, data: st.DataObject
 ) -> None:
@@ -78,8 +78,8 @@ def test_the_formula_is_what_events_hold(
             assert max(lower) <= max(upper)
 
 
-@settings(max_examples=draws(150))
-@given(carrying_profiles(5), HOLDINGS, flows(), st.integers(0, 20))
+@settings(max_examples=draws(60))
+@given(carrying_profiles(4), HOLDINGS, flows(), st.integers(0, 20))
 def test_options_are_the_formula_with_carried_values(
     profile: ModelProfile, holds: EngineHoldings, flow: Flow, slack: int
 ) -> None:
@@ -108,7 +108,7 @@ def carrying_blocks(draw: st.DrawFn) -> ModelProfile:
     return chain_profile([block] * size, carried=carried_columns(values))
 
 
-@settings(max_examples=draws(80))
+@settings(max_examples=draws(40))
 @given(carrying_blocks(), flows(), st.integers(0, 20))
 def test_runs_of_equal_layers_lose_nothing_beside_carried_values(
     profile: ModelProfile, flow: Flow, slack: int
