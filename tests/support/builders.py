@@ -43,7 +43,6 @@ from plimsoll_planner.records.layer_costs import (
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
-    EdgeColumns,
     Fingerprint,
     LayerColumns,
     LibraryVersion,
@@ -215,7 +214,6 @@ def a_profile(**fields: Any) -> ModelProfile:
         "layers": LayerColumns(
             name=("embedding", "block.0", "block.1", "head"), kind=(0, 1, 1, 2)
         ),
-        "edges": EdgeColumns(source=(0, 1, 2), target=(1, 2, 3), part=(1.0, 1.0, 1.0)),
         "costs": layer_costs(),
         "tied": (TiedLayers(layers=(0, 3)),),
         "probes": (a_probe(kind=1, micro_batch=4, outcome=ProbeOutcome.OUT_OF_MEMORY),),

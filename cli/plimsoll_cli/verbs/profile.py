@@ -14,6 +14,8 @@ from plimsoll_cli.output.console import Output, console, output_option
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import format_bytes, format_flop, print_table, table_of
 from plimsoll_planner.engines import TENSOR_DEGREES
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.carried_bytes import carried_bytes
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -157,9 +159,23 @@ def show(made: ModelProfile, out: Path) -> None:
         page.print(f"warning: splits of {names} were not compared with whole layers")
     for why, degrees in left_out(made).items():
         page.print(f"left out: tensor degree {', '.join(degrees)}: {why}")
+    if made.carried.name:
+        page.print(carried_text(made))
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")
+
+
+def carried_text(made: ModelProfile) -> str:
+    """How many values layers carry past others, and the most of them at a cut."""
+    size = len(made.layers.name)
+    crossing = carried_bytes(made.carried, size, Bound.EXPECTED, 1).crossing
+    cut = int(crossing.argmax())
+    most, name = format_bytes(int(crossing[cut])), made.layers.name[cut]
+    values = counted(len(made.carried.name), "value")
+    return (
+        f"{values} carried past other layers: most of one sample is {most}, at {name}"
+    )
 
 
 def left_out(made: ModelProfile) -> dict[str, list[str]]:

@@ -23,7 +23,6 @@ from plimsoll_planner.records.layer_costs import (
 )
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
-    EdgeColumns,
     LayerColumns,
     LayerStatistics,
     ModelProfile,
@@ -90,7 +89,6 @@ def assemble(
         source=request.source,
         relative_error=error,
     )
-    num_layers = len(frame.layers)
     return ModelProfile(
         request_key=request.key(),
         fingerprint=frame.fingerprint,
@@ -103,11 +101,6 @@ def assemble(
         kinds=tuple(case.name for case in frame.cases),
         variants=frame.variants,
         layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
-        edges=EdgeColumns(
-            source=tuple(range(num_layers - 1)),
-            target=tuple(range(1, num_layers)),
-            part=(1.0,) * (num_layers - 1),
-        ),
         costs=table.costs(),
         tied=frame.tied,
         probes=tuple(
