@@ -110,6 +110,10 @@ class Layer:
     """
     recomputable: bool = True
     """False where running the forward pass twice would change the result."""
+    takes: tuple[str, ...] | None = None
+    """Values by name that earlier layers gave, after the passed one; None: nothing."""
+    gives: tuple[str, ...] = ()
+    """Values that later layers take; the module then returns (passed, *given)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +195,8 @@ class Workload:
     """Why no layer has a `parallelize`, for those who ask; empty: nobody knows."""
     seed: int = 0
     """Of weights and dropout."""
+    inputs: tuple[str, ...] = ()
+    """Names of further inputs of the model; a batch then has a tuple of tensors."""
     tokens_per_sample: int = 1
     export: Export | None = None
     """Writes trained weights in the model's own format; None: it has none, and what is
