@@ -7,7 +7,8 @@ or without a gradient, and they stand alike: first, last, and in the same ties.
 from __future__ import annotations
 
 from plimsoll_profiler.probing.messages import Case
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.boundaries import Boundaries
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.workload import Workload
 
 Key = tuple[str, TensorSpec, bool, bool, bool, frozenset[int]]

@@ -33,10 +33,11 @@ from plimsoll_profiler.counting.live_bytes import LiveBytes
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.messages import Activations
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.carried_values import passed_on
 from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.layer_runs import run_last, run_layer, run_once
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
-from plimsoll_trainer.engine.stage import passed_on, run_last, run_layer, run_once
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.token_pieces import Places, all_places
 from plimsoll_trainer.torch_internals.operators import storage_of
 from plimsoll_trainer.workload import Loss, SumAndCount

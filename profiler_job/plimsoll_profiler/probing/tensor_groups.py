@@ -23,9 +23,10 @@ from plimsoll_planner.records.model_profile import NotSplit, Variant
 from plimsoll_profiler.probing.messages import Case
 from plimsoll_profiler.probing.split_check import compare_splits
 from plimsoll_trainer.engine import split_tensors
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.boundaries import Boundaries
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.elementwise import is_elementwise
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode, without_modes

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.engine.batches import check_samples
-from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import AdamW, Layer, SumAndCount, TokenLoss, Workload
 from tests.support.jobs import Job, texts

@@ -29,7 +29,7 @@ def test_a_loss_keeps_no_other_memory_alive(loss: Loss) -> None:
     part = StageSlice(first_layer=0, end_layer=len(workload.layers))
     stage = build_stage(workload, part, CPU)
     x, targets = workload.batch(0, 0, 4)
-    held: torch.Tensor = stage(x, targets)
+    held: torch.Tensor = stage(x, targets=targets)
     assert held.untyped_storage().nbytes() == 4
     assert held.requires_grad
 
