@@ -6,6 +6,7 @@
     residual    a sum over three layers
     twice       a value that two layers take, the first of which gives another one
     masked      an integer mask, made once and taken by every block
+    inputs      three inputs, two of them for later layers
 
 Widths are small, and all forms differ from one another where that is possible.
 """
@@ -44,8 +45,9 @@ class Part(nn.Module):
 def a_layer(
     name: str,
     run: Function,
-    takes: tuple[str, ...] | None = None,
+    takes: tuple[str, ...] = (),
     gives: tuple[str, ...] = (),
+    /,
     **parts: Callable[[], nn.Module],
 ) -> Layer:
     """A layer whose kind is its function."""
@@ -68,13 +70,13 @@ def noise(shape: tuple[int, ...], step: int, first: int, count: int) -> Tensor:
     return torch.stack(made)
 
 
-def a_workload(layers: list[Layer], batch: Function, **fields: Any) -> Workload:
+def a_workload(layers: list[Layer], given: Function, **fields: Any) -> Workload:
     """A workload of some layers."""
     return Workload(
         **{
             "layers": tuple(layers),
             "loss": functional.mse_loss,
-            "batch": batch,
+            "batch": given,
             "optimizer": AdamW(learning_rate=1e-3),
             **fields,
         }
@@ -121,8 +123,8 @@ def u_net(**fields: Any) -> Workload:
     ups = partial(nn.ConvTranspose2d, kernel_size=2, stride=2)
     return a_workload(
         [
-            a_layer("down.0", down, gives=("map.0",), body=convolution(3, 8)),
-            a_layer("down.1", down, gives=("map.1",), body=convolution(8, 16)),
+            a_layer("down.0", down, (), ("map.0",), body=convolution(3, 8)),
+            a_layer("down.1", down, (), ("map.1",), body=convolution(8, 16)),
             a_layer("middle", middle, body=convolution(16, 16)),
             a_layer(
                 *("up.1", up, ("map.1",)),
@@ -267,10 +269,40 @@ def towers(**fields: Any) -> Workload:
     )
 
 
+def triples(step: int, first: int, count: int) -> Batch:
+    """Three vectors of different length, and the first again."""
+    parts = [
+        noise((width,), step + 1000 * place, first, count)
+        for place, width in enumerate((WIDTH, WIDTH // 2, 2 * WIDTH))
+    ]
+    return tuple(parts), parts[0].clone()
+
+
+def beside(parts: Any, x: Tensor, other: Tensor) -> Tensor:
+    """A product of both."""
+    return functional.gelu(parts["into"](torch.cat([x, other], dim=1)))
+
+
+def inputs(**fields: Any) -> Workload:
+    """Three inputs, whose names are not in the order of the alphabet."""
+    short, long = WIDTH + WIDTH // 2, 3 * WIDTH
+    return a_workload(
+        [
+            a_layer("one", widen, into=square),
+            a_layer("short", beside, ("z",), into=partial(nn.Linear, short, WIDTH)),
+            a_layer("long", beside, ("a",), into=partial(nn.Linear, long, WIDTH)),
+            a_layer("last", widen, into=square),
+        ],
+        triples,
+        inputs=("z", "a"),
+        **fields,
+    )
+
+
 def vectors(step: int, first: int, count: int) -> Batch:
     """Vectors, and themselves."""
     x = noise((WIDTH,), step, first, count)
-    return x, x
+    return x, x.clone()
 
 
 def keep(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -289,7 +321,7 @@ def residual(**fields: Any) -> Workload:
     """A sum over three layers."""
     return a_workload(
         [
-            a_layer("keep", keep, gives=("skip",), into=square),
+            a_layer("keep", keep, (), ("skip",), into=square),
             a_layer("one", widen, into=square),
             a_layer("two", widen, into=square),
             a_layer("add", add, ("skip",), into=square),
@@ -317,7 +349,7 @@ def twice(**fields: Any) -> Workload:
     wide = WIDTH * 2 + WIDTH // 2
     return a_workload(
         [
-            a_layer("keep", keep, gives=("skip",), into=square),
+            a_layer("keep", keep, (), ("skip",), into=square),
             a_layer("add", add, ("skip",), into=square),
             a_layer("again", again, ("skip",), ("half",), into=square),
             a_layer("one", widen, into=square),
@@ -344,14 +376,14 @@ def masked_block(parts: Any, x: Tensor, mask: Tensor) -> Tensor:
 def one_sentence(step: int, first: int, count: int) -> Batch:
     """A sequence of tokens, and itself."""
     x = (noise((TOKENS,), step, first, count) * WORDS).long()
-    return x, x
+    return x, x.clone()
 
 
 def masked(**fields: Any) -> Workload:
     """Two blocks under a mask."""
     return a_workload(
         [
-            a_layer("source", embed_masked, gives=("mask",), table=table),
+            a_layer("source", embed_masked, (), ("mask",), table=table),
             *(
                 a_layer(f"block.{at}", masked_block, ("mask",), **BLOCK)
                 for at in (0, 1)
@@ -371,4 +403,5 @@ MODELS: dict[str, Callable[..., Workload]] = {
     "residual": residual,
     "twice": twice,
     "masked": masked,
+    "inputs": inputs,
 }

@@ -67,7 +67,9 @@ class CarriedValue:
 def carried_values(
     layers: Sequence[GivingLayer], inputs: Sequence[str]
 ) -> tuple[CarriedValue, ...]:
-    """All values that the layers carry, by giver, then by name: the order of a send.
+    """All values that the layers carry, in the order in which they are given.
+
+    Inputs of the model come first, in the order of the batch. So they are sent.
 
     Raises:
         WorkloadError: a name is given twice, never taken, or taken where it is not
@@ -85,11 +87,10 @@ def carried_values(
                 f"{whence(layers, source)} gives {name!r}, which no layer takes: let "
                 "one take it, or give it no more"
             )
-    found = (
+    return tuple(
         CarriedValue(name=name, source=source, takers=tuple(takers[name]))
         for name, source in givers.items()
     )
-    return tuple(sorted(found, key=lambda value: (value.source, value.name)))
 
 
 def givers_of(layers: Sequence[GivingLayer], inputs: Sequence[str]) -> dict[str, int]:

@@ -38,6 +38,7 @@ from plimsoll_profiler.probing.messages import (
     PassCosts,
     ProbeResult,
 )
+from plimsoll_profiler.profiling.carried import Carried, carried_of
 from plimsoll_profiler.profiling.kinds import Kind, kind_of
 from plimsoll_profiler.profiling.line_fit import (
     bytes_line,
@@ -90,7 +91,6 @@ def assemble(
         source=request.source,
         relative_error=error,
     )
-    num_layers = len(frame.layers)
     return ModelProfile(
         request_key=request.key(),
         fingerprint=frame.fingerprint,
@@ -103,11 +103,7 @@ def assemble(
         kinds=tuple(case.name for case in frame.cases),
         variants=frame.variants,
         layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
-        edges=EdgeColumns(
-            source=tuple(range(num_layers - 1)),
-            target=tuple(range(1, num_layers)),
-            part=(1.0,) * (num_layers - 1),
-        ),
+        edges=edges_of(len(frame.layers), tuple(carried_of(frame))),
         costs=table.costs(),
         tied=frame.tied,
         probes=tuple(
@@ -136,6 +132,19 @@ def assemble(
                 for what in result.batch_statistics
             )
         ),
+    )
+
+
+def edges_of(num_layers: int, carried: Sequence[Carried]) -> EdgeColumns:
+    """What goes from layer to layer; a planner without carried values refuses them."""
+    pairs = [(at, at + 1) for at in range(num_layers - 1)]
+    past = ((max(one.source, 0), one.target) for one in carried)
+    pairs += [pair for pair in dict.fromkeys(past) if pair not in pairs]
+    pairs = [(source, target) for source, target in pairs if source < target]
+    return EdgeColumns(
+        source=tuple(source for source, _ in pairs),
+        target=tuple(target for _, target in pairs),
+        part=(1.0,) * len(pairs),
     )
 
 

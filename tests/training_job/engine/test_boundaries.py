@@ -191,7 +191,7 @@ BAD = [
     (
         a_gpt(batch=lambda step, first, count: ((1, 2), torch.zeros(count))),  # noqa: ARG005
         "gives a tuple of tuple and Tensor, but a tuple of two tensors is needed, "
-        "inputs and targets: put several inputs, or several targets, into one",
+        "inputs and targets: put several targets into one tensor, and name further",
     ),
     (
         a_gpt(batch=lambda step, first, count: ({}, 1, 2)),  # noqa: ARG005

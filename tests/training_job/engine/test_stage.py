@@ -87,5 +87,6 @@ def test_one_layer_is_whole_at_a_time_around_one_that_gives_back_its_input(
     stage, order = build_stage(workload, part, CPU), list[str]()
     recorders: dict[str, Any] = {i: Recorder(i, order) for i in ("0", "2")}
     stage.gathered.update(recorders)
-    stage(*workload.batch(0, 0, 4)).backward()
+    x, targets = workload.batch(0, 0, 4)
+    stage(x, targets=targets).backward()
     assert order == ["2 begins", "2 ends", "0 begins"]

@@ -56,7 +56,7 @@ def check_returned(layer: Layer, output: object, num_samples: int) -> None:
         return
     wanted = f"a tuple of the passed tensor and {', '.join(map(repr, gives))}"
     if not isinstance(output, tuple) or len(output) != 1 + len(gives):
-        found = type(output).__name__
+        found = "one tensor" if isinstance(output, Tensor) else type(output).__name__
         if isinstance(output, tuple):
             found = f"a tuple of {len(output)}"
         raise WorkloadError(f"layer {name!r} returns {found}, but gives {wanted}")
