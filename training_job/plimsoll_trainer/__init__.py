@@ -8,6 +8,7 @@ are made from is imported where one is asked for.
     torch_internals             every private name of torch that is used
     typed                       arguments as functions declare them
     evaluation                  other data that the model is evaluated on
+    carried                     values that layers carry past others
     workload                    what a user writes
     callbacks, metric_loggers   who hears of steps, and three that write figures
     streams                     batches out of a data set that is only read on

@@ -19,11 +19,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
+from plimsoll_trainer.carried import CarriedValue, carried_values
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.evaluation import Evaluation
 
-Batch = tuple[Tensor, Tensor]
-"""Inputs and targets; the first dimension of both counts samples."""
+Batch = tuple[Any, Tensor]
+"""Inputs and targets; the first dimension of both counts samples. Inputs are a tensor,
+or a tuple of the first one and those that `Workload.inputs` names."""
+BatchOfSeveral = tuple[tuple[Tensor, ...], Tensor]
+"""The same with a tuple of inputs, however many."""
 MakeBatch = Callable[[int, int, int], Batch]
 """(step, first sample, number of samples) of the step's global batch -> those samples.
 The same arguments give the same batch on every rank, in every process, every time."""
@@ -88,7 +92,7 @@ MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One step of the chain: a module that maps one tensor to one tensor."""
+    """One step: module(passed, *taken) -> passed; (passed, *given) where it gives."""
 
     name: str
     """Tells the layer apart; a checkpoint of another kind of plan finds it by this."""
@@ -111,9 +115,10 @@ class Layer:
     recomputable: bool = True
     """False where running the forward pass twice would change the result."""
     takes: tuple[str, ...] | None = None
-    """Values by name that earlier layers gave, after the passed one; None: nothing."""
+    """Values that earlier layers give, or `Workload.inputs`; not to be written to."""
     gives: tuple[str, ...] = ()
-    """Values that later layers take; the module then returns (passed, *given)."""
+    """Values for later layers, each with the samples in its first dimension; the module
+    then returns (passed, *given)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,6 +243,7 @@ class Workload:
                 "tell layers apart"
             )
         self._check_ties(names)
+        _ = self.carried
 
     def _check_sums(self) -> None:
         """Refuse sums of gradients in a type that loses, or could not be unscaled."""
@@ -268,6 +274,11 @@ class Workload:
                     "tie with all places"
                 )
             seen.add((name, tensor))
+
+    @property
+    def carried(self) -> tuple[CarriedValue, ...]:
+        """Values that layers carry past others, in the order of a send."""
+        return carried_values(self.layers, self.inputs)
 
     @property
     def dtype(self) -> torch.dtype:

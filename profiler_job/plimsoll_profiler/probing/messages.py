@@ -11,13 +11,16 @@ the other's numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from plimsoll_planner.records.bounds import (
+    LARGEST_INTEGER,
     Bytes,
     Count,
     Index,
     Message,
     Name,
+    Range,
     Seconds,
     Work,
 )
@@ -32,6 +35,8 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.record import Record
 
+Giver = Annotated[int, Range(minimum=-1, maximum=LARGEST_INTEGER)]
+"""A layer, or -1 for an input of the model."""
 WHOLE = Variant()
 """Layers that each rank has all of."""
 
@@ -44,6 +49,19 @@ class Case(Record):
     layer: Index
     """The first layer of the kind."""
     recomputable: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CarriedFrame(Record):
+    """A value that layers carry past others."""
+
+    name: Name
+    source: Giver
+    """Layer that gives it, -1 for an input of the model."""
+    takers: tuple[Index, ...]
+    needs_gradient: bool
+    num_bytes: tuple[Bytes, ...]
+    """At each of the frame's micro-batches; its form says all of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +92,7 @@ class Frame(Document):
     not_compared: tuple[Index, ...] = ()
     """Cases too large for their split to be compared with the whole layer."""
     tied: tuple[TiedLayers, ...]
+    carried: tuple[CarriedFrame, ...] = ()
 
     def is_own(self, case: int, variant: Variant) -> bool:
         """Whether a case is to be probed in a variant, as it differs from others."""

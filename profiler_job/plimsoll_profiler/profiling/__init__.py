@@ -3,6 +3,7 @@
 request             what to profile, and how
 prober_process      the prober: started, asked, and what its end means
 line_fit            lines over the micro-batch
+carried             values that layers carry past others
 kinds               what probes have found of each kind of layer
 assemble            the profile from all probes
 findings            probes that are left, and what the others have found

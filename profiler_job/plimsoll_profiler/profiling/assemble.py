@@ -37,6 +37,7 @@ from plimsoll_profiler.probing.messages import (
     PassCosts,
     ProbeResult,
 )
+from plimsoll_profiler.profiling.carried import carried_columns
 from plimsoll_profiler.profiling.kinds import Kind, kind_of
 from plimsoll_profiler.profiling.line_fit import (
     bytes_line,
@@ -101,6 +102,7 @@ def assemble(
         kinds=tuple(case.name for case in frame.cases),
         variants=frame.variants,
         layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
+        carried=carried_columns(frame, request.source),
         costs=table.costs(),
         tied=frame.tied,
         probes=tuple(

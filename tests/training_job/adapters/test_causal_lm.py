@@ -24,7 +24,8 @@ from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.causal_lm import causal_lm, next_token_loss, parse_config
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
-from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage, run_last
+from plimsoll_trainer.engine.layer_runs import run_last
+from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import TokenLoss, Workload

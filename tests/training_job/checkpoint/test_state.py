@@ -17,8 +17,9 @@ from torch import nn
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
-from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError

@@ -109,7 +109,8 @@ class Manifest(Document):
 def identity_of(workload: Workload, global_batch_size: int) -> Identity:
     """Identity of a training, which its numbers depend on."""
     digest = hashlib.sha256()
-    for part in make_batch(workload, 0, 0, 1):
+    inputs, targets = make_batch(workload, 0, 0, 1)
+    for part in (*inputs, targets):
         digest.update(f"{part.dtype}{list(part.shape)}".encode())
         digest.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return Identity(

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange, Part
-from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
