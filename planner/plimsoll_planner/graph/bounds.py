@@ -10,7 +10,7 @@ rules of life in `curve`:
               what it returns, its workspace, and the states of its group
     cut       while a node runs, all that was made before it in every order and is used
               by it or behind it in every order is on some device: (states + these) / K
-    path      longest path of nodes, all on one device; work / K
+    path      longest path of values, all on one device; work / K
 
 An input is the lesser of what is sent of it and of the storages that it holds, since
 one of the two is there; of inputs that share a group the largest counts.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from plimsoll_planner.graph.arrays import Flags, Graph, Ints
-from plimsoll_planner.graph.levels import levels_of
+from plimsoll_planner.graph.levels import critical_path_s
 from plimsoll_planner.records.placement_plan import PlacementBounds
 
 NUM_CUTS = 8
@@ -42,7 +42,7 @@ def bounds_of(graph: Graph, num_devices: int, order: Ints) -> PlacementBounds:
         largest_group=graph.names[graph.members.target[graph.members.first[group]]],
         node_bytes=int(nodes[node]),
         largest_node=graph.names[node],
-        critical_path_s=levels_of(graph).critical_path_s,
+        critical_path_s=critical_path_s(graph),
         work_s=work_s,
     )
 

@@ -49,8 +49,8 @@ class GraphEdges(Record):
     source: tuple[Index, ...]
     target: tuple[Index, ...]
     carries_value: tuple[bool, ...]
-    """Whether the target reads the source's value; if not, it only has to wait, as one
-    that writes in place waits for readers of what it overwrites."""
+    """Whether the target reads the source's value; if not, it only comes later in the
+    order, as one that writes in place does behind readers of what it overwrites."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
