@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from plimsoll_planner.records.graph_profile import (
     GraphEdges,
@@ -14,7 +15,15 @@ from plimsoll_planner.records.graph_profile import (
     StorageColumns,
     digest_of_graph,
 )
+from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.placement_plan import (
+    Contributor,
+    DevicePeak,
+    PlacementBounds,
+    PlacementPlan,
+    SendColumns,
+)
 
 LINK = Link(bandwidth_bytes_per_s=1e6, latency_s=1e-4)
 """On which random graphs below send about as long as they compute."""
@@ -112,6 +121,76 @@ def a_graph(
         parameters=parts[5],
         outputs=parts[6],
     )
+
+
+def a_graph_profile() -> GraphProfile:
+    """Three nodes: the third returns the gradient of the first one's weight."""
+    return a_graph(
+        [
+            Node(output_bytes=100),
+            Node(output_bytes=10, inputs=(0,)),
+            Node(output_bytes=100, inputs=(0, 1)),
+        ],
+        [Weight(node=0, gradient=2, num_bytes=100, step_bytes=7)],
+        outputs=(1,),
+    )
+
+
+def a_placement(**fields: Any) -> PlacementPlan:
+    """That graph on two devices, worked out by hand.
+
+    The first node stands on device 0 and sends to device 1, which sends the gradient
+    home; each send is over before the next node runs.
+    """
+    weight = {"parameter_bytes": 100, "gradient_bytes": 100, "optimizer_bytes": 200}
+    nothing = dict.fromkeys(weight, 0)
+    first = DevicePeak(
+        **(weight | {"peak_bytes": 500, "place": 0, "value_bytes": 100}),
+        received_bytes=0,
+        transient_bytes=0,
+        contributors=(Contributor(name="n0", num_bytes=100, is_received=False),),
+    )
+    second = DevicePeak(
+        **(nothing | {"peak_bytes": 210, "place": 2, "value_bytes": 110}),
+        received_bytes=100,
+        transient_bytes=0,
+        contributors=(
+            Contributor(name="n2", num_bytes=100, is_received=False),
+            Contributor(name="n0", num_bytes=100, is_received=True),
+            Contributor(name="n1", num_bytes=10, is_received=False),
+        ),
+    )
+    defaults: dict[str, Any] = {
+        "graph_digest": a_graph_profile().graph_digest,
+        "num_devices": 2,
+        "capacity_bytes": 1000,
+        "link": LINK,
+        "send_window": 1,
+        "method": "by hand",
+        "devices": (0, 1, 1),
+        "order": (0, 1, 2),
+        "sends": SendColumns(
+            node=(0, 2),
+            destination=(1, 0),
+            begin=(0, 2),
+            end=(0, 2),
+            num_bytes=(100, 100),
+        ),
+        "peaks": (first, second),
+        "makespan_s": 3.4e-3,
+        "bounds": PlacementBounds(
+            states_bytes=200,
+            cut_bytes=305,
+            group_bytes=500,
+            largest_group="n0",
+            node_bytes=500,
+            largest_node="n0",
+            critical_path_s=3e-3,
+            work_s=1.5e-3,
+        ),
+        "verdict": Verdict.FITS,
+    }
+    return PlacementPlan(**(defaults | fields))
 
 
 def add_storages(made: Made, place: int, node: Node) -> None:

@@ -87,6 +87,8 @@ def likely_cuts(graph: Graph, order: Ints) -> list[int]:
 
     More of them make the bound better, fewer never make it wrong.
     """
+    if len(order) <= NUM_CUTS:
+        return list(range(len(order)))
     kept = np.flatnonzero(graph.is_kept)[: NUM_CUTS // 2].tolist()
     along = np.linspace(0, len(order) - 1, NUM_CUTS - len(kept) + 2)[1:-1]
     return sorted({*kept, *order[along.astype(np.int64)].tolist()})

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.graph.bounds import bounds_of
+from plimsoll_planner.graph.curve import Curve
+from plimsoll_planner.graph.fullest import peaks_of
+from plimsoll_planner.graph.levels import send_seconds
 from plimsoll_planner.graph.place import place
 from plimsoll_planner.graph.placed import placed_of, require_exact
+from plimsoll_planner.graph.transfers import all_sends
+from plimsoll_planner.graph.walk import walked
 from plimsoll_planner.records.graph_profile import GraphProfile
 from plimsoll_planner.records.placement_plan import PlacementPlan
-from tests.support.operator_graphs import LINK, random_graph
+from tests.support.operator_graphs import (
+    LINK,
+    a_graph_profile,
+    a_placement,
+    random_graph,
+)
 
 
 @pytest.fixture(name="profile", scope="module")
@@ -31,6 +43,18 @@ def test_a_plan_is_what_follows_from_it(
 ) -> None:
     """Sends and peaks are found again from devices, order and window."""
     require_exact(plan, profile)
+
+
+def test_a_plan_by_hand_is_what_follows_from_it() -> None:
+    """The records' example: peaks, sends, bounds and seconds, worked out on paper."""
+    profile, plan = a_graph_profile(), a_placement()
+    require_exact(plan, profile)
+    placed = placed_of(plan, profile)
+    assert peaks_of(Curve(placed), profile) == plan.peaks
+    assert bounds_of(placed.graph, 2, np.arange(3)) == plan.bounds
+    send_s = send_seconds(placed.graph, LINK)
+    found_s = walked(placed, all_sends(placed), send_s).makespan_s
+    assert found_s == pytest.approx(plan.makespan_s)
 
 
 def test_a_plan_of_another_graph_is_refused(plan: PlacementPlan) -> None:
