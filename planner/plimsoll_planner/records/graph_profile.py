@@ -116,7 +116,7 @@ class GraphProfile(Document):
     def check_rules(self) -> None:
         """Columns fit each other, edges point forward, storages stand in one place."""
         if not self.nodes.name:
-            raise self.refuse("nodes.name", "at least one node")
+            raise self.refuse("nodes.name", "at least one node", self.nodes.name)
         self.nodes.require_equal_lengths("name", of="node")
         self.edges.require_equal_lengths("source", of="edge")
         self.storages.require_equal_lengths("num_bytes", of="storage")
