@@ -28,12 +28,12 @@ NUM_CUTS = 8
 """Nodes at which a cut is looked for; each takes a pass over the graph."""
 
 
-def bounds_of(graph: Graph, num_devices: int, order: Ints) -> PlacementBounds:
-    """Lower bounds of peak and makespan; `order` only says where cuts may be large."""
+def bounds_of(graph: Graph, num_devices: int) -> PlacementBounds:
+    """Lower bounds of peak and makespan."""
     states = int(graph.group_state.sum())
     groups, nodes = bytes_of_groups(graph), bytes_of_nodes(graph)
     group, node = int(groups.argmax()), int(nodes.argmax())
-    cut = max(cut_bytes(graph, one) for one in likely_cuts(graph, order))
+    cut = max(cut_bytes(graph, one) for one in likely_cuts(graph))
     work_s = float(graph.seconds.sum()) / num_devices
     return PlacementBounds(
         states_bytes=-(-states // num_devices),
@@ -82,16 +82,16 @@ def use_order(graph: Graph) -> Ints:
     return np.argsort(graph.uses.target, kind="stable")
 
 
-def likely_cuts(graph: Graph, order: Ints) -> list[int]:
-    """Nodes to look for a cut at: kept ones, such as a loss, and some along an order.
+def likely_cuts(graph: Graph) -> list[int]:
+    """Nodes to look for a cut at: kept ones, such as a loss, and some all along.
 
     More of them make the bound better, fewer never make it wrong.
     """
-    if len(order) <= NUM_CUTS:
-        return list(range(len(order)))
+    if graph.num_nodes <= NUM_CUTS:
+        return list(range(graph.num_nodes))
     kept = np.flatnonzero(graph.is_kept)[: NUM_CUTS // 2].tolist()
-    along = np.linspace(0, len(order) - 1, NUM_CUTS - len(kept) + 2)[1:-1]
-    return sorted({*kept, *order[along.astype(np.int64)].tolist()})
+    along = np.linspace(0, graph.num_nodes - 1, NUM_CUTS - len(kept) + 2)[1:-1]
+    return sorted({*kept, *along.astype(np.int64).tolist()})
 
 
 def cut_bytes(graph: Graph, node: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from plimsoll_planner.graph.arrays import graph_of
@@ -15,7 +14,7 @@ from tests.support.operator_graphs import LINK, Node, Weight, a_graph, random_gr
 def test_no_placement_is_below_a_bound(seed: int) -> None:
     """Five nodes on two devices, all orders, a short window and a long one."""
     profile = random_graph(5, seed)
-    bounds = bounds_of(graph_of(profile), 2, np.arange(5))
+    bounds = bounds_of(graph_of(profile), 2)
     for window in (1, 50):
         for found in in_every_order(profile, 2, window, LINK):
             assert bounds.peak_bytes <= found.peak_bytes
@@ -42,12 +41,12 @@ def test_saved_values_of_a_loss_are_a_cut() -> None:
     )
     graph = graph_of(profile)
     assert cut_bytes(graph, 2) == 304
-    assert bounds_of(graph, 2, np.arange(5)).cut_bytes == 173
+    assert bounds_of(graph, 2).cut_bytes == 173
 
 
 def test_a_path_and_a_share_of_the_work() -> None:
     """Two paths of 3 ms and 1 ms: the longer one, or half of 4 ms."""
     nodes = [Node(), Node(inputs=(0,)), Node(inputs=(1,)), Node()]
-    bounds = bounds_of(graph_of(a_graph(nodes)), 2, np.arange(4))
+    bounds = bounds_of(graph_of(a_graph(nodes)), 2)
     assert bounds.critical_path_s == pytest.approx(3e-3)
     assert bounds.work_s == pytest.approx(2e-3)

@@ -120,8 +120,16 @@ def test_what_is_neither_found_nor_ruled_out_is_undecided() -> None:
 @pytest.mark.parametrize("num_devices", [0, -1, 5000])
 def test_a_senseless_number_of_devices_is_refused(num_devices: int) -> None:
     """With the numbers that are possible."""
-    with pytest.raises(InvalidFieldError, match=r"num_devices: got .* from 1 to 4096"):
+    with pytest.raises(
+        InvalidFieldError, match=r"num_devices: got .* from 1 to 4096 devices"
+    ):
         place(random_graph(9, 0), num_devices, capacity_bytes=MUCH, link=LINK)
+
+
+def test_a_window_of_no_place_is_refused() -> None:
+    """A send has to begin before its value is used."""
+    with pytest.raises(InvalidFieldError, match=r"send_window: got 0.* at least 1"):
+        place(random_graph(9, 0), 2, capacity_bytes=MUCH, link=LINK, send_window=0)
 
 
 def test_a_node_without_seconds_is_named() -> None:
