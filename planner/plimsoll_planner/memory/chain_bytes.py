@@ -76,7 +76,7 @@ class ChainBytes:
     """What layers pass on."""
     saved: Ints
     """[c, l]: with the carried values that the layer gives: the engine holds them from
-    its forward pass until its backward pass is over."""
+    its forward pass until its backward pass begins."""
     keeps_input: Flags
     """[c, l]"""
     keeps_output: Flags

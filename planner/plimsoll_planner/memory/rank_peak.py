@@ -51,14 +51,13 @@ g_l what layer l gives,
     start    [M > k] (u_{A-1} + y_{A-1}): gradients of both were sent
     exchange receives u_{B-1} + y_{B-1}
     e_l      the engine holds y_{B-1} as well until the pass is over, and at l are alive
-             the gradients of what is given in front of l and taken behind l inside
+             the gradients of what is given in front of l and last taken behind l inside
     end      = start + (u + y)_{B-1} + (u + y)_{A-1}    all that was received, and made
 
 Received gradients of what l < B-1 itself gives are in bt_l already, where they are gone
-once they are used: the engine holds them, so e_l is no more than et_l there. Gradients
-of values that go through the stage untouched are there twice during all of backward.
-Upper bytes count the second one in forward too; lower bytes count neither that one nor
-`end`. On torch 2.11 a past output holds the carried values in it (`carried_past`).
+once they are used: the engine holds them, so bt_l with all of them is no more than et_l
+there. Lower bytes do not count that, nor `end`. On torch 2.11 a past output holds the
+carried values in it (`carried_past`).
 
 Other engines differ by what `engine_holdings` says. On torch 2.11 to 2.14 outputs are
 kept and receive buffers are made once, for all micro-batches:
@@ -191,26 +190,23 @@ def pass_peaks(
 
     # [3] Every layer's passes.
     returned = (u_out if load.end > chain.num_untrained else 0) + returning(chain, last)
-    through = through_bytes(chain, load)
-    early = through if chain.bound is Bound.UPPER else 0
-    late = through if chain.bound is not Bound.LOWER else 0
     forward: list[Peak] = []
     backward: list[Peak] = []
     for at in load.layers:
         received = int(chain.boundary[at - 1]) if at > first else 0
         working = int(chain.forward_transient[choice[at], at])
-        forward.append(peak(before[at] + received, unsent + early, working))
+        forward.append(peak(before[at] + received, unsent, working))
         turned, gradients = turned_bytes(chain, load, choice[at], at)
         if at != last:
             gradients += returned
         if at == first or chain.keeps_output[choice[at - 1], at - 1]:
             turned += int(chain.held_input[choice[at], at])
         own = before[at] + alive.get(at - 1, 0)
-        backward.append(peak(own, gradients + late, turned))
+        backward.append(peak(own, gradients, turned))
     # [4] The exchange with the stage behind, and the end of a pass.
     if load.end < chain.num_layers:
         exchanged = u_out + returned * holdings.gradient_received
-        forward.append(peak(saved, exchanged + early, 0))
+        forward.append(peak(saved, exchanged, 0))
     if first > 0 and returning(chain, first - 1) and chain.bound is not Bound.LOWER:
         backward.append(peak(0, returned + sent_back(chain, load), 0))
     return forward, backward
@@ -279,12 +275,6 @@ def sent_back(chain: ChainBytes, load: StageLoad) -> int:
 def returning(chain: ChainBytes, layer: int) -> int:
     """Gradients of carried values that come back through the cut behind a layer."""
     return int(chain.carried.returning[layer])
-
-
-def through_bytes(chain: ChainBytes, load: StageLoad) -> int:
-    """Gradients of carried values that go through a stage untouched."""
-    at = np.array([load.first]), np.array([load.end])
-    return int(chain.carried.through(*at)[0, 0])
 
 
 def carried_past(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:

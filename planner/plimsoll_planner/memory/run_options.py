@@ -295,8 +295,6 @@ def ended(on: Ground, layer: int) -> Ints:
         return nothing
     passed = int(chain.boundary[cut]) if layer > chain.num_untrained else 0
     held = on.returned + passed + chain.carried.returning[cut]
-    if chain.bound is Bound.UPPER:
-        held = held - chain.carried.through(np.array([layer]), on.ends)[0]
     return np.where(on.ends > layer, held, nothing)
 
 
