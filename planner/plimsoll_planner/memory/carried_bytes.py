@@ -98,6 +98,14 @@ class CarriedBytes:
         found = np.cumsum(last[::-1])[::-1]
         return capped(np.where(np.arange(self.num_layers + 1) > layer, found, 0))
 
+    def given_behind(self, layer: int) -> Ints:
+        """[B]: values of a layer and those behind it that are taken behind B."""
+        own = self.source >= layer
+        steps = np.zeros(self.num_layers + 2, dtype=np.int64)
+        np.add.at(steps, self.source[own] + 1, self.value[own])
+        np.subtract.at(steps, self.target[own] + 1, self.value[own])
+        return capped(np.cumsum(steps)[:-1])
+
     def crossing_from_front(self, first: Ints, end: Ints) -> Ints:
         """[A, B]: values from in front of stages that are taken behind them."""
         starts_before = (self.source[None, :] < first[:, None]) * self.value
