@@ -31,10 +31,6 @@ class Carried:
         """Whether it crosses the cut in front of a layer."""
         return self.giver < cut <= self.takers[-1]
 
-    def taken_in(self, run: tuple[int, int]) -> list[int]:
-        """Takers inside a stage."""
-        return [taker for taker in self.takers if run[0] <= taker < run[1]]
-
 
 @dataclass(frozen=True)
 class Held:
@@ -160,7 +156,7 @@ class Stage:
         """One forward pass, layer by layer."""
         self.receive(ledger, micro_batch)
         u_out = 0 if self.is_last else self.passed(self.run[1] - 1)
-        both = u_out + untouched(self.values, self.run) if self.which == "upper" else 0
+        both = u_out if self.which == "upper" else 0
         for layer in range(*self.run):
             before: Key = ("passed", micro_batch, layer - 1)
             inside = layer > self.run[0]
@@ -192,9 +188,8 @@ class Stage:
             if value.crosses(last + 1) and value.has_gradient
         )
         output = 0 if self.keeps(last, "keeps_output") else self.passed(last)
-        early = untouched(self.values, self.run) if self.which == "upper" else 0
         # Past the last forward pass nothing is sent, and less is in flight.
-        ledger.event("F", early + output + gradients)
+        ledger.event("F", output + gradients)
         ledger.hold(("gradient", micro_batch), self.passed(last) * trained)
         for place, value in enumerate(self.values):
             if value.crosses(last + 1) and value.has_gradient:
@@ -202,9 +197,6 @@ class Stage:
 
     def backward(self, ledger: Ledger, micro_batch: int) -> None:
         """One backward pass, from the last layer to the first."""
-        if self.which != "lower":
-            ledger.hold(("copied", micro_batch), untouched(self.values, self.run))
-        made: dict[int, int] = {}
         for layer in reversed(range(*self.run)):
             ledger.free(("saved", micro_batch, layer))
             ledger.free(("passed", micro_batch, layer))
@@ -214,10 +206,12 @@ class Stage:
                     ledger.free(("made", micro_batch, place))
             ledger.event("B", self.turned(micro_batch, layer, ledger))
             for place, value in enumerate(self.values):
-                if layer in value.takers and value.has_gradient and place not in made:
-                    # A first gradient, or its sum with the received one.
-                    made[place] = value.num_bytes
-                    ledger.hold(("made", micro_batch, place), value.num_bytes)
+                if layer not in value.takers or not value.has_gradient:
+                    continue
+                # It is added to what was received, or to what others have made.
+                here = ("made", micro_batch, place), ("gradient", micro_batch, place)
+                if not any(key in ledger.alive for key in here):
+                    ledger.hold(here[0], value.num_bytes)
         self.end(ledger, micro_batch)
 
     def turned(self, micro_batch: int, layer: int, ledger: Ledger) -> int:
@@ -231,7 +225,7 @@ class Stage:
         own = [
             ledger.alive.get(("gradient", micro_batch, place), 0)
             for place, value in enumerate(self.values)
-            if value.giver == layer and not value.taken_in(self.run)
+            if value.giver == layer
         ]
         inside = self.of(layer, "backward_transient")
         at_end = max(inside, self.of(layer, "backward_transient_at_end"))
@@ -255,7 +249,6 @@ class Stage:
             if value.has_gradient and value.crosses(first) and not self.is_first
         ]
         sent = sum(value.num_bytes for value in back)
-        ledger.free(("copied", micro_batch))
         for place in range(len(self.values)):
             ledger.free(("made", micro_batch, place))
         if first > self.profile.num_untrained:
@@ -273,8 +266,8 @@ class Stage:
 def gradients_held(values: list[Carried], run: tuple[int, int]) -> list[Held]:
     """Gradients that live during each layer's backward pass, last layer first.
 
-    Walked from the last layer: what is received stays, what a taker makes lives till
-    the giver has used it.
+    Walked from the last layer: what is received stays, and takers add to it; what they
+    make otherwise lives till the giver has it.
     """
     received = [
         value for value in values if value.crosses(run[1]) and value.has_gradient
@@ -283,31 +276,17 @@ def gradients_held(values: list[Carried], run: tuple[int, int]) -> list[Held]:
     found: list[Held] = []
     for layer in reversed(range(*run)):
         made = [value for value in made if value.giver != layer]
-        own = sum(
-            value.num_bytes
-            for value in received
-            if value.giver == layer and not value.taken_in(run)
-        )
+        own = sum(value.num_bytes for value in received if value.giver == layer)
         every = sum(value.num_bytes for value in (*received, *made))
         found.append(Held(layer=layer, others=every - own, own=own))
         made += [
             value
             for value in values
-            if layer in value.takers and value.has_gradient and value not in made
+            if layer in value.takers
+            and value.has_gradient
+            and value not in (*made, *received)
         ]
     return found
-
-
-def untouched(values: list[Carried], run: tuple[int, int]) -> int:
-    """Gradients of values that a stage hands on without a look at them."""
-    return sum(
-        value.num_bytes
-        for value in values
-        if value.has_gradient
-        and value.crosses(run[0])
-        and value.crosses(run[1])
-        and not value.taken_in(run)
-    )
 
 
 def crossing(values: list[Carried], cut: int, *, gradients: bool = False) -> int:
@@ -322,14 +301,12 @@ def crossing(values: list[Carried], cut: int, *, gradients: bool = False) -> int
 def end_of_pass(values: list[Carried], run: tuple[int, int], which: str) -> int:
     """Gradients of carried values at the end of a backward pass, if any go on.
 
-    Less what `untouched` has in upper bytes, where it counts at all times; lower bytes
-    have no such moment.
+    Lower bytes have no such moment.
     """
     sent = crossing(values, run[0], gradients=True)
     if which == "lower" or not sent:
         return 0
-    more = untouched(values, run) if which == "upper" else 0
-    return sent + crossing(values, run[1], gradients=True) - more
+    return sent + crossing(values, run[1], gradients=True)
 
 
 def values_of(profile: ModelProfile, which: str, samples: int) -> list[Carried]:

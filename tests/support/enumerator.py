@@ -15,12 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from plimsoll_planner.records.problem import Problem
-from tests.support.enumerated_carried import (
-    crossing,
-    end_of_pass,
-    gradients_held,
-    untouched,
-)
+from tests.support.enumerated_carried import crossing, end_of_pass, gradients_held
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerated_host import (
     OFFLOAD,
@@ -128,8 +123,6 @@ class Judge(Clock):
         back = u_in + crossing(values, first, gradients=True)
         u_in += 0 if is_first else crossing(values, first)
         start = (k - 1) * (u_in + one) + u_in + (back if count > k else 0)
-        if self.which == "upper":
-            start += untouched(values, run)
         return max(held + start + worst, state + step)
 
     @lru_cache(maxsize=2**10)  # noqa: B019 - of the latest stages alone

@@ -76,7 +76,7 @@ class ChainBytes:
     """What layers pass on."""
     saved: Ints
     """[c, l]: with the carried values that the layer gives: the engine holds them from
-    its forward pass until its backward pass is over."""
+    its forward pass until its backward pass begins."""
     keeps_input: Flags
     """[c, l]"""
     keeps_output: Flags
@@ -207,19 +207,21 @@ def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
 
     The output may be memory that is counted already: that of the last layer's input,
     changed in place or looked at as a view, for a layer that takes less than its output
-    in forward. Or the layer keeps it as well; then the profile counts it until the
-    layer lets go, beside the received gradient, which such an engine has elsewhere. And
-    what a send has held past its micro-batch, gloo lets go late, and NCCL once it is
-    waited for.
+    in forward. Or the layer keeps it as well, or a carried value that it gives; then
+    the profile counts that until the layer lets go, beside the received gradient, which
+    such an engine has elsewhere. And what a send has held past its micro-batch, gloo
+    lets go late, and NCCL once it is waited for.
     """
     made = chain.boundary + chain.carried.given
     own = np.all(chain.forward_transient >= made, axis=0)
     twice = chain.boundary * (chain.keeps_output | ~own)
-    at_end = np.maximum(chain.backward_transient_at_end - twice, 0)
+    given = chain.carried.given
+    at_end = np.maximum(chain.backward_transient_at_end - twice - given, 0)
     return replace(
         chain,
         own_output=np.asarray(own),
         past_output=False,
+        backward_transient=np.maximum(chain.backward_transient - given, 0),
         backward_transient_at_end=at_end,
     )
 

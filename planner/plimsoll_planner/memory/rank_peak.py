@@ -51,14 +51,12 @@ g_l what layer l gives,
     start    [M > k] (u_{A-1} + y_{A-1}): gradients of both were sent
     exchange receives u_{B-1} + y_{B-1}
     e_l      the engine holds y_{B-1} as well until the pass is over, and at l are alive
-             the gradients of what is given in front of l and taken behind l inside
+             the gradients of what is given in front of l and last taken behind l inside
     end      = start + (u + y)_{B-1} + (u + y)_{A-1}    all that was received, and made
 
 Received gradients of what l < B-1 itself gives are in bt_l already, where they are gone
-once they are used: the engine holds them, so e_l is no more than et_l there. Gradients
-of values that go through the stage untouched are there twice during all of backward.
-Upper bytes count the second one in forward too; lower bytes count neither that one nor
-`end`. On torch 2.11 a past output holds the carried values in it (`carried_past`).
+once they are used: the engine holds them, so bt_l with all of them is no more than et_l
+there. Lower bytes do not count that, nor `end`.
 
 Other engines differ by what `engine_holdings` says. On torch 2.11 to 2.14 outputs are
 kept and receive buffers are made once, for all micro-batches:
@@ -70,6 +68,8 @@ kept and receive buffers are made once, for all micro-batches:
     backward as it stands: the micro-batch's own output takes the received gradient's
                 place, which has a buffer
     all phases, the optimizer step included: M (u_{A-1} + u_{B-1})
+    carried  y_{B-1} is in buffers as well: in its place is, at l, what l and the layers
+             behind it gave to later stages; their past outputs hold it (`carried_past`)
 """
 
 from __future__ import annotations
@@ -190,29 +190,29 @@ def pass_peaks(
         )
 
     # [3] Every layer's passes.
-    returned = (u_out if load.end > chain.num_untrained else 0) + returning(chain, last)
-    through = through_bytes(chain, load)
-    early = through if chain.bound is Bound.UPPER else 0
-    late = through if chain.bound is not Bound.LOWER else 0
+    returned = u_out if load.end > chain.num_untrained else 0
     forward: list[Peak] = []
     backward: list[Peak] = []
     for at in load.layers:
         received = int(chain.boundary[at - 1]) if at > first else 0
         working = int(chain.forward_transient[choice[at], at])
-        forward.append(peak(before[at] + received, unsent + early, working))
+        forward.append(peak(before[at] + received, unsent, working))
         turned, gradients = turned_bytes(chain, load, choice[at], at)
+        gradients += carried_behind(chain, load, holdings, at)
         if at != last:
             gradients += returned
         if at == first or chain.keeps_output[choice[at - 1], at - 1]:
             turned += int(chain.held_input[choice[at], at])
         own = before[at] + alive.get(at - 1, 0)
-        backward.append(peak(own, gradients + late, turned))
+        backward.append(peak(own, gradients, turned))
     # [4] The exchange with the stage behind, and the end of a pass.
     if load.end < chain.num_layers:
-        exchanged = u_out + returned * holdings.gradient_received
-        forward.append(peak(saved, exchanged + early, 0))
+        gradients = returned + returning(chain, last)
+        exchanged = u_out + gradients * holdings.gradient_received
+        forward.append(peak(saved, exchanged, 0))
     if first > 0 and returning(chain, first - 1) and chain.bound is not Bound.LOWER:
-        backward.append(peak(0, returned + sent_back(chain, load), 0))
+        gradients = returned + carried_behind(chain, load, holdings, first)
+        backward.append(peak(0, gradients + sent_back(chain, load), 0))
     return forward, backward
 
 
@@ -222,14 +222,14 @@ def turned_bytes(
     """Transient of a layer's backward pass, and gradients of carried values besides.
 
     Those are of the values that are alive, less what the transient counts of those that
-    are received; at the end of the stage with those that are received.
+    are received.
     """
     inside = int(chain.backward_transient[way, layer])
     at_end = int(chain.backward_transient_at_end[way, layer])
     straight = int(chain.carried.straight(layer)[load.end])
     gradients = int(chain.carried.alive(layer)[load.end]) - straight
     if layer == load.end - 1:
-        return at_end, gradients + returning(chain, layer)
+        return at_end, gradients
     if straight and chain.bound is not Bound.LOWER:
         inside = min(inside + straight, max(inside, at_end))
     return inside, gradients
@@ -281,10 +281,16 @@ def returning(chain: ChainBytes, layer: int) -> int:
     return int(chain.carried.returning[layer])
 
 
-def through_bytes(chain: ChainBytes, load: StageLoad) -> int:
-    """Gradients of carried values that go through a stage untouched."""
-    at = np.array([load.first]), np.array([load.end])
-    return int(chain.carried.through(*at)[0, 0])
+def carried_behind(
+    chain: ChainBytes, load: StageLoad, holdings: HoldingFactors, layer: int
+) -> int:
+    """Carried part of what stays at a layer's backward pass till the pass is over.
+
+    That is gradients, or the values in the stage's own output where those have buffers.
+    """
+    if holdings.gradient_received:
+        return returning(chain, load.end - 1)
+    return int(chain.carried.given_behind(layer)[load.end])
 
 
 def carried_past(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:

@@ -36,14 +36,22 @@ class Ground:
     sent: Ints
     """[B]: boundary behind a run, 0 behind the last layer."""
 
-    returning: Ints
-    """[B]: gradients of carried values that come back."""
-
     @cached_property
     def returned(self) -> Ints:
-        """[B]: all that comes back; of `sent` where something of the run is trained."""
+        """[B]: gradient of `sent`, where something of the run is trained."""
         trains = self.ends > self.chain.num_untrained
-        return np.asarray(np.where(trains, self.sent, 0) + self.returning)
+        return np.asarray(np.where(trains, self.sent, 0))
+
+    @cached_property
+    def returning(self) -> Ints:
+        """[B]: gradients of carried values that come back."""
+        return np.append(0, self.chain.carried.returning)[self.ends]
+
+    def carried_behind(self, layer: int) -> Ints:
+        """[B]: carried part of what stays till the end; see `rank_peak`."""
+        if self.holdings.gradient_received:
+            return self.returning
+        return self.chain.carried.given_behind(layer)[self.ends]
 
     @property
     def output_unsent(self) -> int:
@@ -107,7 +115,6 @@ def ground(
         alike=equal_neighbours(chain),
         ends=ends,
         sent=sent,
-        returning=np.append(0, chain.carried.returning)[ends],
     )
 
 
@@ -164,22 +171,20 @@ def have_equal_values(chain: ChainBytes) -> Flags:
 def turned(on: Ground, layer: int) -> Ints:
     """[c, B]: peak of a layer's backward pass, above what is alive in front of it.
 
-    That is with all gradients that the engine holds, for runs that end at B; see
-    `carried_bytes` for those of carried values.
+    That is with all gradients that the engine holds; see `carried_bytes`.
     """
     chain, ends = on.chain, on.ends
-    inside, at_end = (
-        chain.backward_transient[:, layer, None],
-        chain.backward_transient_at_end[:, layer, None],
-    )
+    inside = chain.backward_transient[:, layer, None]
+    at_end = chain.backward_transient_at_end[:, layer, None]
     gradients = on.returned
     if not chain.carried.is_empty:
         straight = chain.carried.straight(layer)[ends]
         if chain.bound is not Bound.LOWER:
             held = np.minimum(inside + straight, np.maximum(inside, at_end))
             inside = np.where(straight > 0, held, inside)
-        gradients = gradients + chain.carried.alive(layer)[ends] - straight
-        at_end = at_end + on.returning - straight
+        carried = on.carried_behind(layer) - straight
+        gradients = gradients + chain.carried.alive(layer)[ends] + carried
+        at_end = at_end + carried
     return np.where(ends == layer + 1, at_end, inside + gradients)
 
 
@@ -197,7 +202,8 @@ def single(on: Ground, layer: int) -> Options:
     )
     if not is_last:
         exchanged = np.where(keeps, 0, u_out)
-        exchanged += holdings.gradient_received * int(on.returned[end])
+        gradients = int(on.returned[end] + on.returning[end])
+        exchanged += holdings.gradient_received * gradients
         peak = np.maximum(peak, saved + exchanged)
     ways = np.array(WAYS)
     built = Options(
@@ -294,9 +300,8 @@ def ended(on: Ground, layer: int) -> Ints:
     if layer == 0 or chain.bound is Bound.LOWER or not chain.carried.returning[cut]:
         return nothing
     passed = int(chain.boundary[cut]) if layer > chain.num_untrained else 0
-    held = on.returned + passed + chain.carried.returning[cut]
-    if chain.bound is Bound.UPPER:
-        held = held - chain.carried.through(np.array([layer]), on.ends)[0]
+    held = on.returned + on.carried_behind(layer)
+    held = held + passed + chain.carried.returning[cut]
     return np.where(on.ends > layer, held, nothing)
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from plimsoll_planner.memory.bounds import Bound, Flags, Floats, Ints
+from plimsoll_planner.memory.bounds import Flags, Floats, Ints
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
@@ -187,11 +187,6 @@ class StageBytes:
         return np.asarray(found)
 
     @cached_property
-    def through(self) -> Ints:
-        """[A, B]: gradients of values that go through stages untouched."""
-        return self.chain.carried.through(self.bounds[:-1], self.bounds)
-
-    @cached_property
     def carried_past(self) -> Ints:
         """[A, B]: carried values among past outputs; see `rank_peak.carried_past`."""
         carried, bounds = self.chain.carried, self.bounds
@@ -227,8 +222,6 @@ class StageBytes:
             around += self.waiting[runs]
         if past and not chain.carried.is_empty:
             around += self.carried_past[runs]
-        if chain.bound is Bound.UPPER and not chain.carried.is_empty:
-            around += self.through[runs]
         return np.asarray(self.state_of(flow, runs) + around)
 
     def optimizer_step(self, flow: Flow, runs: Runs = EVERY) -> Ints:

@@ -141,6 +141,7 @@ class VariantTables:
             }
             if self.holdings.output_kept:
                 least["backward_transient_at_end"] *= 0
+                least["backward_transient"] *= chains[0].carried.given == 0
                 least["own_output"] = np.zeros_like(chains[0].own_output)
             least["carried"] = replace(
                 chains[0].carried,

@@ -144,10 +144,9 @@ def test_gradients_live_from_the_last_taker_to_the_giver() -> None:
     """
     carried = chain_bytes(FOUR, Bound.EXPECTED, 1).carried
     assert [int(carried.alive(layer)[4]) for layer in range(4)] == [0, 10, 10, 0]
-    # Without layer 3, layer 1 adds to a gradient that layer 0 gets.
+    # Without layer 3 the gradient is received, and layers add to it.
     assert [int(carried.alive(layer)[3]) for layer in range(3)] == [0, 0, 0]
-    assert int(carried.straight(0)[1]) == 10
-    assert int(carried.straight(0)[2]) == 0
+    assert carried.straight(0).tolist() == [0, 10, 10, 10, 0]
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -165,22 +164,39 @@ def test_a_stage_in_the_middle(count: int) -> None:
     assert largest(FOUR, load, Bound.EXPECTED) == (start + 122, start + 125)
 
 
-def test_what_goes_through_untouched_has_its_gradient_twice() -> None:
-    """Layer 2 alone hands on 10 and 1000; the copy of 10 is in no lower bytes.
+def test_all_gradients_are_there_when_a_pass_is_over() -> None:
+    """Layer 2 alone hands on 10 and 1000, and takes 100: no lower bytes count that.
 
-    Upper bytes count it in forward as well. start = 2 R = 2 (2 + 100 + 10 + 1000 + 3);
-    the last one has not saved 3, but received.
+    It has received 2 + 10 from behind, and sends 2 + 10 + 100.
     """
     load = a_load(2, 3, in_flight=1, count=1)
     received = 2 + 1110
-    exchange, turned = received + 3 + 2 + 12, received + 10 + 10
-    end = received + 12 + 112
+    exchange, turned, end = received + 3 + 2 + 12, received + 20, received + 124
     assert largest(FOUR, load, Bound.LOWER) == (exchange, turned)
-    assert largest(FOUR, load, Bound.EXPECTED) == (exchange, max(turned + 10, end))
-    assert largest(FOUR, load, Bound.UPPER) == (
-        exchange + 10,
-        max(turned + 10, end),
-    )
+    for bound in (Bound.EXPECTED, Bound.UPPER):
+        assert largest(FOUR, load, bound) == (exchange, end)
+
+
+def test_a_received_gradient_counts_once_where_it_is_used() -> None:
+    """Layers 0 and 1; layer 0 has given 10 that are taken behind them.
+
+    Its transient of 9 counts the gradient until it is used. If the engine holds that it
+    is at most 10, as at the end of a stage; the received 2 + 10 are there as well. What
+    layer 1 gives has its gradient among what is received too, and in its transient.
+    """
+    turned = {
+        bound: pass_peaks(
+            chain_bytes(FOUR, bound, 1), a_load(0, 2, in_flight=1, count=1), HELD
+        )[1]
+        for bound in Bound
+    }
+    by_layer = {
+        bound: [peak.total() for peak in peaks] for bound, peaks in turned.items()
+    }
+    behind = 2 + 10 + 100
+    assert by_layer[Bound.LOWER] == [9 + behind - 10, 13 + 2 + 10 + 10]
+    assert by_layer[Bound.EXPECTED] == [10 + behind - 10, 13 + 2 + 10 + 10]
+    assert by_layer[Bound.UPPER] == by_layer[Bound.EXPECTED]
 
 
 def test_a_profile_without_values_has_no_terms_of_them() -> None:

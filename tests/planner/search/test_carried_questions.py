@@ -99,8 +99,6 @@ def test_links_carry_values_and_their_gradients() -> None:
         global_batch_size=2,
     )
     profiles = plain, replace(plain, carried=carried_columns([value]))
-    steps = [
-        solved(replace(asked, profile=one)).plan.step_time.expected_s
-        for one in profiles
-    ]
-    assert steps[1] == pytest.approx(steps[0] + 2 * 5)
+    plans = [solved(replace(asked, profile=one)).plan for one in profiles]
+    steps = [one.step_time.expected_s for one in plans if one.step_time]
+    assert steps == [pytest.approx(steps[0]), pytest.approx(steps[0] + 2 * 5)]
