@@ -169,7 +169,7 @@ def begin_decoder(parts: Any, memory: Tensor, tokens: Tensor) -> tuple[Tensor, T
 def attend(parts: Any, x: Tensor, memory: Tensor) -> Tensor:
     """Look at the memory of the encoder."""
     keys, values = parts["sought"](memory), parts["found"](memory)
-    weights = torch.softmax(x @ keys.transpose(1, 2) / WIDTH**0.5, dim=-1)
+    weights = torch.softmax(x @ keys.transpose(1, 2), dim=-1)
     y: Tensor = x + parts["out"](weights @ values)
     return y
 

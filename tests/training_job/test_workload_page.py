@@ -56,7 +56,9 @@ def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
         assert len(boundaries_of(workload, 2).between) > 2, name
         part = StageSlice(first_layer=0, end_layer=len(workload.layers))
         x, targets = workload.batch(0, 0, 2)
-        build_stage(workload, part, torch.device("cpu"))(x, targets).backward()
+        inputs = x if isinstance(x, tuple) else (x,)
+        stage = build_stage(workload, part, torch.device("cpu"))
+        stage(*inputs, targets=targets).backward()
 
 
 def split_of_page() -> SplitVariants:

@@ -250,7 +250,7 @@ def test_a_chain_computes_what_its_model_does(family: str) -> None:
     theirs, mine = model(input_ids=inputs, use_cache=False).logits, stage(inputs)
     assert apart(mine, theirs) <= 1e-6
     torch.autograd.backward(next_token_loss(theirs, targets)[0])
-    torch.autograd.backward(stage(inputs, targets))
+    torch.autograd.backward(stage(inputs, targets=targets))
     for own, other in pairs(stage, model):
         assert own.grad is not None
         if other.grad is None:  # an expert that no token went to
@@ -321,7 +321,7 @@ def test_recomputing_all_layers_changes_nothing() -> None:
     workload = replace(made, loss=next_token_loss)
     batch = workload.batch(0, 0, 2)
     stored, twice = whole(workload), whole(workload, frozenset(range(5)))
-    losses = [stage(*batch) for stage in (stored, twice)]
+    losses = [stage(batch[0], targets=batch[1]) for stage in (stored, twice)]
     for loss in losses:
         loss.backward()
     assert losses[0] == losses[1]
@@ -348,7 +348,7 @@ def test_all_layers_run_on_fake_tensors(family: str) -> None:
     with FakeTensorMode():
         stage = whole(workload)
         ids = torch.zeros(3, SEQUENCE, dtype=torch.long)
-        stage(ids, ids).backward()
+        stage(ids, targets=ids).backward()
 
 
 @pytest.mark.parametrize(
