@@ -97,31 +97,33 @@ def checked_inputs(
     Raises:
         WorkloadError: there are none, or one is no tensor of samples.
     """
-    inputs = (given,) if isinstance(given, Tensor) else tuple(given)
-    if not inputs:
-        raise WorkloadError(
-            "example_inputs is empty: give one tensor for each input of the module"
-        )
-    for at, one in enumerate(inputs):
+    several: Sequence[object] = (given,) if isinstance(given, Tensor) else given
+    inputs: list[Tensor] = []
+    for at, one in enumerate(several):
         if not isinstance(one, Tensor) or not one.ndim:
-            what = type(one).__name__
-            what = "a scalar" if isinstance(one, Tensor) else what
+            is_tensor = isinstance(one, Tensor)
+            what = "a scalar" if is_tensor else f"of type {type(one).__name__}"
             raise WorkloadError(
                 f"example input {at} is {what}: give a tensor whose first dimension "
                 "counts samples, and set what is not per sample in the module"
             )
+        inputs.append(one)
         if one.shape[0] != inputs[0].shape[0] or not one.shape[0]:
             raise WorkloadError(
                 f"example input {at} has {one.shape[0]} samples and input 0 has "
                 f"{inputs[0].shape[0]}: the first dimension of each counts samples; "
                 "set what is not per sample in the module"
             )
+    if not inputs:
+        raise WorkloadError(
+            "example_inputs is empty: give one tensor for each input of the module"
+        )
     if arguments and len(arguments) != len(inputs):
         raise WorkloadError(
             f"arguments names {len(arguments)} inputs, {', '.join(arguments)}, but "
             f"example_inputs has {len(inputs)}: name each once"
         )
-    return inputs
+    return tuple(inputs)
 
 
 def check_trained(name: str, captured: Capture) -> None:

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 
 from torch import Tensor, fx
 
@@ -34,8 +35,9 @@ FEW, MUCH_HIGHER = 12, 1.75
 """Within so many operators with work, a candidate of so many times the bytes of others
 on both sides is left out: inside of attention and between two matrices it is twice."""
 SMALL_SHARE, MANY, HIGHER = 1 / 8, 24, 1.2
-"""Within such a share of all work, and so many operators on each side, likewise: inside of a bottleneck it is 1.25 times,
-while what a U-Net carries around half of its work is far from both of its ends."""
+"""Within such a share of all work, and so many operators on each side, likewise:
+inside of a bottleneck it is 1.25 times, while what a U-Net carries around half of its
+work is far from both of its ends."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,11 +104,8 @@ def work_of(alive: Alive, node: fx.Node) -> float:
         return 0.0
     if node.target is aten.embedding.default:
         return numbers
-    [rows, *rest] = shape_of(matrices[0])
-    inner_size = 1.0
-    for length in rest:
-        inner_size *= int(length)
-    return numbers * inner_size if rows else 0.0
+    rows, *rest = matrices[0].meta["val"].shape
+    return float(numbers * prod(rest)) if rows else 0.0
 
 
 def shape_of(node: fx.Node) -> Sequence[object]:

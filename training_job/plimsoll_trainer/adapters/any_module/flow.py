@@ -81,7 +81,11 @@ def flow_of(capture: Capture) -> Flow:
     weights = weight_values(capture, nodes, free, memory, writes)
     return Flow(
         capture=capture,
-        order=tuple(in_order(nodes, free | counts.keys(), weights)),
+        order=tuple(
+            in_order(
+                nodes, free | counts.keys(), weights | set(views(nodes, memory, writes))
+            )
+        ),
         free=frozenset(free),
         weights=frozenset(weights),
         counts=counts,
@@ -215,11 +219,12 @@ def free_values(
         if node in capture.held:
             if not capture.held[node].is_trained and memory[node] not in writes:
                 free.add(node)
-        elif node.op == "get_attr" or node in counts:
+        elif node.op == "get_attr" or node in counts or (
+            node.op == "call_function"
+            and not draws(node.target)
+            and all(one in free for one in node.all_input_nodes)
+        ):
             free.add(node)
-        elif node.op == "call_function" and not draws(node.target):
-            if all(one in free for one in node.all_input_nodes):
-                free.add(node)
     members: dict[int, list[fx.Node]] = defaultdict(list)
     for node in nodes:
         members[memory[node]].append(node)
@@ -265,10 +270,30 @@ def weight_values(
     return found
 
 
-def in_order(
-    nodes: list[fx.Node], free: set[fx.Node], weights: set[fx.Node]
+def views(
+    nodes: list[fx.Node],
+    memory: Mapping[fx.Node, int],
+    writes: Mapping[int, list[fx.Node]],
 ) -> Iterator[fx.Node]:
-    """Yield what is run once; what follows from weights alone as late as it can be.
+    """Yield the views of whole tensors: what they view is rather carried than they."""
+    for node in nodes:
+        value, seen = node.meta.get("val"), shared(node)
+        if not seen or memory[node] in writes or not isinstance(value, Tensor):
+            continue
+        whole = seen[0].meta.get("val")
+        if isinstance(whole, Tensor) and has_as_many(value, whole):
+            yield node
+
+
+def has_as_many(view: Tensor, whole: Tensor) -> bool:
+    """Whether a view has as many numbers as what it views, in the same type."""
+    return view.dtype == whole.dtype and bool(view.numel() >= whole.numel())
+
+
+def in_order(
+    nodes: list[fx.Node], free: set[fx.Node], late: set[fx.Node]
+) -> Iterator[fx.Node]:
+    """Yield what is run once; some of it as late as it can be.
 
     An element of several results comes right behind them.
     """
@@ -279,7 +304,7 @@ def in_order(
             return
         done.add(node)
         for before in node.all_input_nodes:
-            if before in weights:
+            if before in late:
                 yield from emit(before)
         yield node
         for user in node.users:
@@ -287,9 +312,9 @@ def in_order(
                 yield from emit(user)
 
     for node in nodes:
-        if node not in weights:
+        if node not in late:
             yield from emit(node)
-    for node in nodes:  # an output that follows from no input
+    for node in nodes:  # an output that is late
         yield from emit(node)
 
 

@@ -77,7 +77,8 @@ def switched(
         set_argument(copied, RATE, made)
     elif argument(copied, RATE) is None and (on_buffer or draws(target)):
         flag = training()
-        copied.args = (flag, target, *copied.args)
+        given: Any = (flag, target, *copied.args)
+        copied.args = given
         copied.target = write if on_buffer and not draws(target) else draw
 
 

@@ -244,10 +244,10 @@ class Writer:
                 "quotient of the number of samples: compute it from a tensor's shape "
                 "by + * and //"
             )
-        made = self._count(expression.args[0])
+        made: fx.Node = self._count(expression.args[0])
         for one in expression.args[1:]:
             made = self.graph.call_function(operation, (made, self._count(one)))
-        return made  # type: ignore[no-any-return]
+        return made
 
     def _training(self, before: fx.Node) -> fx.Node:
         """Whether the layer is in training, known before a node."""
