@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -181,7 +182,7 @@ class UNet(nn.Module):
         """Build it."""
         super().__init__()
         wide = [width * 2**level for level in range(depth + 1)]
-        pairs = list(zip(wide, wide[1:], strict=False))
+        pairs = list(pairwise(wide))
         self.stem = convolution(3, width)
         self.down = nn.ModuleList(convolution(a, b) for a, b in pairs)
         self.middle = convolution(wide[-1], wide[-1])

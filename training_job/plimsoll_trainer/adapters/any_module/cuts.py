@@ -2,7 +2,8 @@
 
 In: lives of values. Out: positions. The work of a graph is done by few of its operators
 (`weight_of`); between each two of these the place is a candidate where the fewest bytes
-are alive, and of equal ones that where a member of a list of modules ends, or the last.
+are alive, and of equal ones one in front of views, then one where a member of a list of
+modules ends, then the last.
 Then what lies inside of a block is left out: a candidate with more bytes than others on
 both sides, not far away. Both limits are chosen so that blocks of transformers, ResNets
 and U-Nets come out as people would cut them: a heuristic, which costs balance at worst,
@@ -68,13 +69,14 @@ def candidates(alive: Alive) -> list[Candidate]:
     total = sum(works) or 1.0
     done = [each / total for each in accumulate(works)]
     heavy = [at for at, work in enumerate(works) if work]
-    best: dict[int, tuple[tuple[int, bool, int], Candidate]] = {}
+    best: dict[int, tuple[tuple[int, bool, bool, int], Candidate]] = {}
     for at, living in places(alive):
         between = bisect_left(heavy, at + 1)
         if not 0 < between < len(heavy):
             continue
         cost = sum(living.values())
-        rank = (cost, not ends_member(order[at], order[at + 1]), -at)
+        is_inside = not ends_member(order[at], order[at + 1])
+        rank = (cost, alive.flow.is_view(order[at]), is_inside, -at)
         if between not in best or rank < best[between][0]:
             best[between] = (rank, Candidate(at, living, done[at]))
     return [best[between][1] for between in sorted(best)]

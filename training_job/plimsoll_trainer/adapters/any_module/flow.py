@@ -58,6 +58,10 @@ class Flow:
     held_memory: frozenset[int]
     """Keys of the memory of the module's own tensors."""
 
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether a value is a view that nothing is written through."""
+        return bool(shared(node)) and self.memory[node] not in self.writes
+
     def written_buffers(self, node: fx.Node) -> list[fx.Node]:
         """Tensors of the module that an operator writes to."""
         return [one for one in written(node) if one in self.capture.held]
@@ -219,10 +223,14 @@ def free_values(
         if node in capture.held:
             if not capture.held[node].is_trained and memory[node] not in writes:
                 free.add(node)
-        elif node.op == "get_attr" or node in counts or (
-            node.op == "call_function"
-            and not draws(node.target)
-            and all(one in free for one in node.all_input_nodes)
+        elif (
+            node.op == "get_attr"
+            or node in counts
+            or (
+                node.op == "call_function"
+                and not draws(node.target)
+                and all(one in free for one in node.all_input_nodes)
+            )
         ):
             free.add(node)
     members: dict[int, list[fx.Node]] = defaultdict(list)
