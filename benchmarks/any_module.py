@@ -26,7 +26,7 @@ from plimsoll_trainer.errors import WorkloadError
 
 MOST_S = 120.0
 HEAD = (
-    *("model", "parameters", "operators", "seconds", "layers", "kinds"),
+    *("model", "parameters", "operators", "CPU s", "layers", "kinds"),
     "widest cut, one sample",
 )
 PROSE = """# Chains of any module
@@ -34,7 +34,7 @@ PROSE = """# Chains of any module
 `make bench-any_module` writes this page. Each model is built on tensors without bytes
 from its public configuration, captured by `torch.export` in training mode and cut
 into layers (`plimsoll_trainer.adapters.any_module`); nothing is computed. Seconds
-include the construction of the module, not the import of its library. A kind is
+of one core include the construction of the module. A kind is
 profiled once. The widest cut has the most bytes in fp32: what a stage that begins there
 receives of one sample. Images have 224 x 224 points unless named, texts 512 words.
 """
@@ -196,13 +196,13 @@ def measure() -> Iterator[Measurement]:
         if wanted and case.name not in wanted:
             continue
         print(case.name, flush=True)
-        begun_s = time.monotonic()
+        begun_s = time.process_time()
         try:
             made = chained(case.build, case.inputs, case.arguments, case.output)
         except WorkloadError as error:
             rows.append((case.name, *["-"] * 5, str(error).split(":")[0]))
             continue
-        seconds = time.monotonic() - begun_s
+        seconds = time.process_time() - begun_s
         rows.append(row_of(case.name, made, seconds))
         yield Measurement(
             name=f"a chain of {case.name}",

@@ -78,7 +78,7 @@ def test_layers_start_as_the_function_does() -> None:
         assert torch.equal(made[name], again[name]), name
         if "weight" in name:
             assert not torch.equal(made[name], one)
-            assert made[name].std() == pytest.approx(one.std().item(), rel=0.1)
+            assert made[name].std().item() == pytest.approx(one.std().item(), rel=0.1)
         else:
             assert torch.equal(made[name], one), name
     assert not torch.equal(
@@ -129,4 +129,6 @@ def test_a_model_of_transformers_starts_as_it_says() -> None:
     )
     made = tensors_of(workload)
     for name, one in model.build().named_parameters():
-        assert made[name].std() == pytest.approx(one.std().item(), rel=0.3, abs=1e-6)
+        assert made[name].std().item() == pytest.approx(
+            one.std().item(), rel=0.3, abs=1e-6
+        )

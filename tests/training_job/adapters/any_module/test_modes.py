@@ -90,5 +90,5 @@ def test_other_chance_has_no_evaluation() -> None:
     run_chain(workload, layers, [x])
     for layer in layers:
         layer.eval()
-    with pytest.raises(WorkloadError, match="randn_like.* draws random numbers"):
+    with pytest.raises(WorkloadError, match=r"randn_like.* draws random numbers"):
         run_chain(workload, layers, [x])

@@ -100,6 +100,7 @@ class Unused(Base):
 
     def forward(self, x: Tensor, other: Tensor) -> Tensor:
         """Run it."""
+        del other
         y: Tensor = self.layer(x)
         return y
 
@@ -109,7 +110,7 @@ class Foreign(Base):
 
     def forward(self, x: Tensor) -> Tensor:
         """Raise."""
-        raise KeyError("lost")
+        raise KeyError("lost", x.shape)
 
 
 X = torch.zeros(3, 4)
@@ -121,7 +122,7 @@ REFUSED = [
     (Frozen(), X, {}, r"Frozen has no parameter that is trained"),
     (OwnGradient(), X, {}, r"calls Double, a torch.autograd.Function"),
     (Unused(), (X, X), {}, r"input 1 of the module .* leave it out"),
-    (Foreign(), X, {}, r"Foreign cannot be captured .*lost.*KeyError\(\"lost\"\)"),
+    (Foreign(), X, {}, r"Foreign cannot be captured .*lost.*KeyError\(\"lost\", x"),
     (Frozen(), (), {}, r"example_inputs is empty"),
     (Unused(), (X, torch.zeros(2, 4)), {}, r"input 1 has 2 samples and input 0 has 3"),
     (Unused(), (X, torch.tensor(1.0)), {}, r"example input 1 is a scalar"),

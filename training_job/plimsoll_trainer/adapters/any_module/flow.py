@@ -80,6 +80,7 @@ def flow_of(capture: Capture) -> Flow:
         for key in {memory[one] for one in written(node)}:
             writes[key].append(node)
         check_written(capture, node)
+        check_inner(capture, node)
     counts = counts_of(capture, nodes)
     free = free_values(capture, nodes, counts, memory, writes)
     weights = weight_values(capture, nodes, free, memory, writes)
@@ -158,6 +159,26 @@ def check_written(capture: Capture, node: fx.Node) -> None:
             raise WorkloadError(
                 f"the forward pass writes to parameter {capture.held[one].name!r} by "
                 f"{node.target}: only the optimizer may, so make it a buffer"
+            )
+
+
+def check_inner(capture: Capture, node: fx.Node) -> None:
+    """Refuse a graph inside of the graph that changes what is outside, or draws.
+
+    Raises:
+        WorkloadError: the node is one.
+    """
+    if node.op != "get_attr":
+        return
+    inner = list(capture.root.get_submodule(str(node.target)).graph.nodes)  # type: ignore[union-attr,arg-type]
+    inner = [one for one in inner if one.op != "output"]
+    memory = memory_of(inner)
+    given = {memory[one] for one in inner if one.op == "placeholder"}
+    for one in inner:
+        if draws(one.target) or any(memory[each] in given for each in written(one)):
+            raise WorkloadError(
+                f"{one.target} within torch.no_grad or torch.autocast writes to what "
+                "is outside, or draws random numbers: move it out of that block"
             )
 
 

@@ -43,7 +43,7 @@ def draw(training: bool, operator: Any, *args: Any, **kwargs: Any) -> Any:
     if training:
         return operator(*args, **kwargs)
     if operator in BERNOULLI:
-        target, mean = args[:2]
+        target, mean = args[0], (*args[1:], kwargs.get("p", 0.5))[0]
         return target.fill_(mean) if operator is BERNOULLI[0] else target * 0 + mean
     raise WorkloadError(
         f"{operator} draws random numbers, and the layers of from_module cannot know "

@@ -7,6 +7,7 @@ follows from neither inputs nor weights.
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,6 +101,22 @@ def slice_of(form: Form, alive: Alive, part: Part) -> Slice:
         inner=writer.inner,
         writes_buffers=writer.writes_buffers,
     )
+
+
+def anywhere(graph: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph that works on the device of what it is given first."""
+    made = copy.deepcopy(graph)
+    given = next((node for node in made.graph.nodes if node.op == "placeholder"), None)
+    for node in list(made.graph.nodes):
+        if given is None or node.op != "call_function":
+            continue
+        for name, one in node.kwargs.items():
+            if isinstance(one, torch.device):
+                with made.graph.inserting_before(node):
+                    device = made.graph.call_function(getattr, (given, "device"))
+                node.update_kwarg(name, device)
+    made.recompile()
+    return made
 
 
 class Writer:
@@ -209,7 +226,7 @@ class Writer:
         found = self._capture.root.get_submodule(target)
         if not isinstance(found, fx.GraphModule):
             raise WorkloadError(f"the graph has {target!r}, which is no graph")
-        self.inner[target] = found
+        self.inner[target] = anywhere(found)
         return self._get(target)
 
     def _get(self, name: str) -> fx.Node:
