@@ -52,41 +52,73 @@ class Model:
         return made
 
 
+def of_transformers(config: str, model: str, **fields: Any) -> nn.Module:
+    """A model by the names of its classes."""
+    import transformers  # noqa: PLC0415
+
+    made: nn.Module = getattr(transformers, model)(
+        getattr(transformers, config)(**fields)
+    )
+    return made
+
+
+def of_torchvision(name: str, **fields: Any) -> nn.Module:
+    """A classifier by the name of what makes it."""
+    from torchvision import models  # noqa: PLC0415
+
+    made: nn.Module = getattr(models, name)(**fields)
+    return made
+
+
 def t5() -> nn.Module:
     """An encoder and a decoder, with biases by relative place that all blocks use."""
-    from transformers import T5Config, T5ForConditionalGeneration  # noqa: PLC0415
-
     sizes = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4}
-    config = T5Config(
-        **sizes, **SMALL, dropout_rate=0.0, decoder_start_token_id=0, use_cache=False
+    return of_transformers(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        **sizes,
+        **SMALL,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
+        use_cache=False,
     )
-    return T5ForConditionalGeneration(config)
 
 
 def bart() -> nn.Module:
     """An encoder and a decoder, with learned positions and tied words."""
-    from transformers import BartConfig, BartForConditionalGeneration  # noqa: PLC0415
-
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
         for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 32))
     }
-    config = BartConfig(
-        **sides, **SMALL, **ENDS, d_model=16, dropout=0.0, attention_dropout=0.0,
-        max_position_embeddings=16, decoder_start_token_id=2, use_cache=False,
-    )  # fmt: skip
-    return BartForConditionalGeneration(config)
+    return of_transformers(
+        "BartConfig",
+        "BartForConditionalGeneration",
+        **sides,
+        **SMALL,
+        **ENDS,
+        d_model=16,
+        dropout=0.0,
+        attention_dropout=0.0,
+        max_position_embeddings=16,
+        decoder_start_token_id=2,
+        use_cache=False,
+    )
 
 
 def gpt2() -> nn.Module:
     """A decoder, with tied words."""
-    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
-
     sizes = {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 16}
     still = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
-    config = GPT2Config(**sizes, **still, **SMALL, **ENDS, use_cache=False)
-    return GPT2LMHeadModel(config)
+    return of_transformers(
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        **sizes,
+        **still,
+        **SMALL,
+        **ENDS,
+        use_cache=False,
+    )
 
 
 def llama() -> nn.Module:
@@ -94,20 +126,23 @@ def llama() -> nn.Module:
 
     Its other attention takes another way where it is captured, with a mask.
     """
-    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
-
-    config = LlamaConfig(
-        **SMALL, **ENDS, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+    return of_transformers(
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        **SMALL,
+        **ENDS,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        use_cache=False,
         attn_implementation="eager",
-    )  # fmt: skip
-    return LlamaForCausalLM(config)
+    )
 
 
 def clip() -> nn.Module:
     """A tower of images and one of texts; which images go with which texts."""
-    from transformers import CLIPConfig, CLIPModel  # noqa: PLC0415
-
     sizes = {
         "hidden_size": 16,
         "intermediate_size": 32,
@@ -115,55 +150,66 @@ def clip() -> nn.Module:
         "num_attention_heads": 2,
         "attention_dropout": 0.0,
     }
-    config = CLIPConfig(
+    return of_transformers(
+        "CLIPConfig",
+        "CLIPModel",
         text_config={**sizes, **SMALL, **ENDS, "max_position_embeddings": 16},
         vision_config={**sizes, "image_size": 16, "patch_size": 8},
         projection_dim=8,
     )
-    return CLIPModel(config)
 
 
 def whisper() -> nn.Module:
     """An encoder of sounds and a decoder of words."""
-    from transformers import WhisperConfig, WhisperForConditionalGeneration  # noqa: PLC0415
-
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
         for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 32))
     }
-    config = WhisperConfig(
-        **sides, **SMALL, **ENDS, d_model=16, dropout=0.0, num_mel_bins=8,
-        max_source_positions=8, max_target_positions=16, decoder_start_token_id=1,
+    return of_transformers(
+        "WhisperConfig",
+        "WhisperForConditionalGeneration",
+        **sides,
+        **SMALL,
+        **ENDS,
+        d_model=16,
+        dropout=0.0,
+        num_mel_bins=8,
+        max_source_positions=8,
+        max_target_positions=16,
+        decoder_start_token_id=1,
         use_cache=False,
-    )  # fmt: skip
-    return WhisperForConditionalGeneration(config)
+    )
 
 
 def resnet() -> nn.Module:
     """Sums around blocks, batch norms, and operators that write in place."""
-    from torchvision.models import resnet18  # noqa: PLC0415
-
-    return resnet18(num_classes=5)
+    return of_torchvision("resnet18", num_classes=5)
 
 
 def densenet() -> nn.Module:
     """Every layer takes what all before it gave."""
-    from torchvision.models import DenseNet  # noqa: PLC0415
-
-    return DenseNet(
-        growth_rate=4, block_config=(2, 3), num_init_features=8, num_classes=5
+    return of_torchvision(
+        "DenseNet",
+        growth_rate=4,
+        block_config=(2, 3),
+        num_init_features=8,
+        num_classes=5,
     )
 
 
 def vit() -> nn.Module:
     """Patches of an image as words."""
-    from torchvision.models import VisionTransformer  # noqa: PLC0415
-
-    return VisionTransformer(
-        image_size=16, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16,
-        mlp_dim=32, num_classes=5,
-    )  # fmt: skip
+    return of_torchvision(
+        "VisionTransformer",
+        image_size=16,
+        patch_size=8,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        mlp_dim=32,
+        num_classes=5,
+    )
 
 
 def convolution(wide_in: int, wide_out: int) -> nn.Module:
@@ -244,8 +290,8 @@ class Experts(nn.Module):
         for experts in self.experts:
             gates = self.gate(x).softmax(-1)
             mixed = torch.zeros_like(x)
-            for number, expert in enumerate(experts):
-                mine = (self.place == number).unsqueeze(-1)
+            for number, expert in enumerate(experts.children()):
+                mine = self.get_buffer("place").eq(number).unsqueeze(-1)
                 mixed = mixed + mine * expert(x) * gates[..., number : number + 1]
             x = x + mixed
         made: Tensor = self.head(x)
@@ -268,11 +314,14 @@ class Shared(nn.Module):
         x = self.words(tokens)
         x = self.block(x @ self.mix.softmax(0)) * self.scale
         x = self.block(x @ self.mix.softmax(0)) * self.scale
-        return x @ self.mix @ self.words.weight.T
+        made: Tensor = x @ self.mix @ self.words.weight.T
+        return made
 
 
 class InPlace(nn.Module):
     """Writes over what it has made, and over a view of it."""
+
+    calls: Tensor
 
     def __init__(self) -> None:
         """Build it."""
@@ -282,7 +331,7 @@ class InPlace(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, 2, 8] -> [b, 2, 8]."""
-        self.calls += 1
+        self.calls.add_(1)
         for layer in self.layers:
             y = layer(x)
             first, second = y[..., :4], y[..., 4:]

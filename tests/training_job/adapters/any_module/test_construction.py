@@ -32,8 +32,8 @@ class Started(nn.Module):
         rates = torch.linspace(0.1, 0.3, 3).tolist()
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in rates)
         for layer, rate in zip(self.layers, rates, strict=True):
-            nn.init.normal_(layer.weight, std=rate)
-            layer.bias.data = torch.full((WIDTH,), 2.0)
+            nn.init.normal_(layer.get_parameter("weight"), std=rate)
+            layer.get_parameter("bias").data = torch.full((WIDTH,), 2.0)
         self.shift = nn.Parameter(torch.arange(WIDTH) / math.pi)
         self.register_buffer("mask", torch.ones(WIDTH, WIDTH).tril())
         self.register_buffer("two", torch.tensor([2.0]), persistent=False)

@@ -91,7 +91,7 @@ class OwnGradient(Base):
 
     def forward(self, x: Tensor) -> Tensor:
         """Run it."""
-        y: Tensor = Double.apply(self.layer(x))  # type: ignore[no-untyped-call]
+        y: Tensor = Double.apply(self.layer(x))
         return y
 
 
@@ -129,7 +129,7 @@ REFUSED = [
     (Unused(), (X, 3), {}, r"example input 1 is of type int"),
     (Several(), X, {"arguments": ("x", "y")}, r"arguments names 2 inputs, x, y"),
     (lambda: 3, X, {}, r"a function that returns int: give an nn.Module"),
-    (lambda: {}["weights"], X, {}, r"the function that builds the module fails"),
+    (lambda: nn.Linear(2, -1), X, {}, r"the function that builds the module fails"),
     (Several(), X, {"most_layers": 0, "output": "logits"}, r"most_layers 0 is below 1"),
 ]
 

@@ -163,7 +163,8 @@ class Writer:
 
     def own(self, alive: Alive, node: fx.Node) -> fx.Node:
         """A value that is given, in contiguous memory that nobody else has."""
-        made, flow = self.value(node), self._flow
+        made: fx.Node = self.value(node)
+        flow = self._flow
         others = {self._part.passed, self._part.output, *self._part.takes}
         others |= {one for one in self._part.gives if one is not node}
         shares = any(flow.memory[one] == flow.memory[node] for one in others - {node})
