@@ -83,7 +83,7 @@ def capture(
             program = export(call, examples, dynamic_shapes=spec, strict=False)
         except WorkloadError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - their code, and torch's
             refuse(form.name, error, seen)
     return captured(form, program)
 

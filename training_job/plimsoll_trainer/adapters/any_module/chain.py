@@ -8,6 +8,7 @@ around a layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.any_module.capture import Capture, Held, capture
-from plimsoll_trainer.adapters.any_module.crossings import alive_in
+from plimsoll_trainer.adapters.any_module.crossings import Alive, alive_in
 from plimsoll_trainer.adapters.any_module.cuts import cuts_of
 from plimsoll_trainer.adapters.any_module.flow import flow_of
 from plimsoll_trainer.adapters.any_module.forms import form_of
@@ -63,19 +64,11 @@ def from_module(  # noqa: PLR0913 - keywords of one call
     Raises:
         WorkloadError: the module cannot be captured, or nothing in it is trained.
     """
-    inputs = checked_inputs(example_inputs, arguments)
-    dtype = DTYPES[Precision(precision).of_parameters]
-    form = form_of(module, dtype)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        captured = capture(form, inputs, arguments, output)
-    finally:
-        torch.set_default_dtype(before)
-    check_trained(form.name, captured)
-    alive = alive_in(flow_of(captured), inputs[0].shape[0])
-    parts = parts_of(alive, [cut.position for cut in cuts_of(alive)], most_layers)
-    slices = [slice_of(form, alive, part) for part in parts]
+    precision = Precision(precision)
+    made = chained(
+        module, example_inputs, arguments, output, most_layers, precision.of_parameters
+    )
+    captured, parts, slices = made.captured, made.parts, made.slices
     names = value_names(captured, parts, arguments)
     return Workload(
         layers=tuple(layers_of(parts, slices, names)),
@@ -89,6 +82,48 @@ def from_module(  # noqa: PLR0913 - keywords of one call
     )
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Chained:
+    """A module as a chain."""
+
+    captured: Capture
+    alive: Alive
+    parts: Sequence[Part]
+    slices: Sequence[Slice]
+    """One for each part."""
+
+
+def chained(
+    module: nn.Module | Callable[[], nn.Module],
+    example_inputs: Tensor | Sequence[Tensor],
+    arguments: Sequence[str] = (),
+    output: str | None = None,
+    most_layers: int = MOST_LAYERS,
+    precision: Precision = Precision.FP32,
+) -> Chained:
+    """Capture a module and cut it; see `from_module`.
+
+    Raises:
+        WorkloadError: it cannot be captured, or nothing in it is trained.
+    """
+    if most_layers < 1:
+        raise WorkloadError(f"most_layers {most_layers} is below 1: give 1 or more")
+    inputs = checked_inputs(example_inputs, arguments)
+    form = form_of(module, DTYPES[precision])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(DTYPES[precision])
+    try:
+        captured = capture(form, inputs, arguments, output)
+    finally:
+        torch.set_default_dtype(before)
+    check_trained(form.name, captured)
+    alive = alive_in(flow_of(captured), inputs[0].shape[0])
+    cuts = [cut.position for cut in cuts_of(alive)]
+    parts = parts_of(alive, cuts, most_layers)
+    slices = [slice_of(form, alive, part) for part in parts]
+    return Chained(captured=captured, alive=alive, parts=parts, slices=slices)
+
+
 def checked_inputs(
     given: Tensor | Sequence[Tensor], arguments: Sequence[str]
 ) -> tuple[Tensor, ...]:
@@ -97,31 +132,33 @@ def checked_inputs(
     Raises:
         WorkloadError: there are none, or one is no tensor of samples.
     """
-    inputs = (given,) if isinstance(given, Tensor) else tuple(given)
-    if not inputs:
-        raise WorkloadError(
-            "example_inputs is empty: give one tensor for each input of the module"
-        )
-    for at, one in enumerate(inputs):
+    several: Sequence[object] = (given,) if isinstance(given, Tensor) else given
+    inputs: list[Tensor] = []
+    for at, one in enumerate(several):
         if not isinstance(one, Tensor) or not one.ndim:
-            what = type(one).__name__
-            what = "a scalar" if isinstance(one, Tensor) else what
+            is_tensor = isinstance(one, Tensor)
+            what = "a scalar" if is_tensor else f"of type {type(one).__name__}"
             raise WorkloadError(
                 f"example input {at} is {what}: give a tensor whose first dimension "
                 "counts samples, and set what is not per sample in the module"
             )
+        inputs.append(one)
         if one.shape[0] != inputs[0].shape[0] or not one.shape[0]:
             raise WorkloadError(
                 f"example input {at} has {one.shape[0]} samples and input 0 has "
                 f"{inputs[0].shape[0]}: the first dimension of each counts samples; "
                 "set what is not per sample in the module"
             )
+    if not inputs:
+        raise WorkloadError(
+            "example_inputs is empty: give one tensor for each input of the module"
+        )
     if arguments and len(arguments) != len(inputs):
         raise WorkloadError(
             f"arguments names {len(arguments)} inputs, {', '.join(arguments)}, but "
             f"example_inputs has {len(inputs)}: name each once"
         )
-    return inputs
+    return tuple(inputs)
 
 
 def check_trained(name: str, captured: Capture) -> None:

@@ -48,7 +48,7 @@ class Place:
         """Note where a tensor lies now."""
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
         key = storage_of(tensor)[0]
-        return cls(tensor, key, shape, strides, tensor.storage_offset())
+        return cls(tensor, key, shape, strides, int(tensor.storage_offset()))
 
     def within(self, base: Tensor) -> Tensor:
         """The same part of a real tensor that has the whole storage."""

@@ -2,7 +2,8 @@
 
 In: lives of values. Out: positions. The work of a graph is done by few of its operators
 (`weight_of`); between each two of these the place is a candidate where the fewest bytes
-are alive, and of equal ones that where a member of a list of modules ends, or the last.
+are alive, and of equal ones one in front of views, then one where a member of a list of
+modules ends, then the last.
 Then what lies inside of a block is left out: a candidate with more bytes than others on
 both sides, not far away. Both limits are chosen so that blocks of transformers, ResNets
 and U-Nets come out as people would cut them: a heuristic, which costs balance at worst,
@@ -15,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 
 from torch import Tensor, fx
 
@@ -34,8 +36,9 @@ FEW, MUCH_HIGHER = 12, 1.75
 """Within so many operators with work, a candidate of so many times the bytes of others
 on both sides is left out: inside of attention and between two matrices it is twice."""
 SMALL_SHARE, MANY, HIGHER = 1 / 8, 24, 1.2
-"""Within such a share of all work, and so many operators on each side, likewise: inside of a bottleneck it is 1.25 times,
-while what a U-Net carries around half of its work is far from both of its ends."""
+"""Within such a share of all work, and so many operators on each side, likewise:
+inside of a bottleneck it is 1.25 times, while what a U-Net carries around half of its
+work is far from both of its ends."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,13 +69,14 @@ def candidates(alive: Alive) -> list[Candidate]:
     total = sum(works) or 1.0
     done = [each / total for each in accumulate(works)]
     heavy = [at for at, work in enumerate(works) if work]
-    best: dict[int, tuple[tuple[int, bool, int], Candidate]] = {}
+    best: dict[int, tuple[tuple[int, bool, bool, int], Candidate]] = {}
     for at, living in places(alive):
         between = bisect_left(heavy, at + 1)
         if not 0 < between < len(heavy):
             continue
         cost = sum(living.values())
-        rank = (cost, not ends_member(order[at], order[at + 1]), -at)
+        is_inside = not ends_member(order[at], order[at + 1])
+        rank = (cost, alive.flow.is_view(order[at]), is_inside, -at)
         if between not in best or rank < best[between][0]:
             best[between] = (rank, Candidate(at, living, done[at]))
     return [best[between][1] for between in sorted(best)]
@@ -102,11 +106,8 @@ def work_of(alive: Alive, node: fx.Node) -> float:
         return 0.0
     if node.target is aten.embedding.default:
         return numbers
-    [rows, *rest] = shape_of(matrices[0])
-    inner_size = 1.0
-    for length in rest:
-        inner_size *= int(length)
-    return numbers * inner_size if rows else 0.0
+    rows, *rest = matrices[0].meta["val"].shape
+    return float(numbers * prod(rest)) if rows else 0.0
 
 
 def shape_of(node: fx.Node) -> Sequence[object]:

@@ -58,6 +58,10 @@ class Flow:
     held_memory: frozenset[int]
     """Keys of the memory of the module's own tensors."""
 
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether a value is a view that nothing is written through."""
+        return bool(shared(node)) and self.memory[node] not in self.writes
+
     def written_buffers(self, node: fx.Node) -> list[fx.Node]:
         """Tensors of the module that an operator writes to."""
         return [one for one in written(node) if one in self.capture.held]
@@ -76,12 +80,17 @@ def flow_of(capture: Capture) -> Flow:
         for key in {memory[one] for one in written(node)}:
             writes[key].append(node)
         check_written(capture, node)
+        check_inner(capture, node)
     counts = counts_of(capture, nodes)
     free = free_values(capture, nodes, counts, memory, writes)
     weights = weight_values(capture, nodes, free, memory, writes)
     return Flow(
         capture=capture,
-        order=tuple(in_order(nodes, free | counts.keys(), weights)),
+        order=tuple(
+            in_order(
+                nodes, free | counts.keys(), weights | set(views(nodes, memory, writes))
+            )
+        ),
         free=frozenset(free),
         weights=frozenset(weights),
         counts=counts,
@@ -153,6 +162,26 @@ def check_written(capture: Capture, node: fx.Node) -> None:
             )
 
 
+def check_inner(capture: Capture, node: fx.Node) -> None:
+    """Refuse a graph inside of the graph that changes what is outside, or draws.
+
+    Raises:
+        WorkloadError: the node is one.
+    """
+    if node.op != "get_attr":
+        return
+    inner = list(capture.root.get_submodule(str(node.target)).graph.nodes)  # type: ignore[union-attr,arg-type]
+    inner = [one for one in inner if one.op != "output"]
+    memory = memory_of(inner)
+    given = {memory[one] for one in inner if one.op == "placeholder"}
+    for one in inner:
+        if draws(one.target) or any(memory[each] in given for each in written(one)):
+            raise WorkloadError(
+                f"{one.target} within torch.no_grad or torch.autocast writes to what "
+                "is outside, or draws random numbers: move it out of that block"
+            )
+
+
 def memory_of(nodes: list[fx.Node]) -> dict[fx.Node, int]:
     """Key of the memory of each value; views have that of what they view."""
     found: dict[fx.Node, int] = {}
@@ -215,11 +244,16 @@ def free_values(
         if node in capture.held:
             if not capture.held[node].is_trained and memory[node] not in writes:
                 free.add(node)
-        elif node.op == "get_attr" or node in counts:
+        elif (
+            node.op == "get_attr"
+            or node in counts
+            or (
+                node.op == "call_function"
+                and not draws(node.target)
+                and all(one in free for one in node.all_input_nodes)
+            )
+        ):
             free.add(node)
-        elif node.op == "call_function" and not draws(node.target):
-            if all(one in free for one in node.all_input_nodes):
-                free.add(node)
     members: dict[int, list[fx.Node]] = defaultdict(list)
     for node in nodes:
         members[memory[node]].append(node)
@@ -265,10 +299,30 @@ def weight_values(
     return found
 
 
-def in_order(
-    nodes: list[fx.Node], free: set[fx.Node], weights: set[fx.Node]
+def views(
+    nodes: list[fx.Node],
+    memory: Mapping[fx.Node, int],
+    writes: Mapping[int, list[fx.Node]],
 ) -> Iterator[fx.Node]:
-    """Yield what is run once; what follows from weights alone as late as it can be.
+    """Yield the views of whole tensors: what they view is rather carried than they."""
+    for node in nodes:
+        value, seen = node.meta.get("val"), shared(node)
+        if not seen or memory[node] in writes or not isinstance(value, Tensor):
+            continue
+        whole = seen[0].meta.get("val")
+        if isinstance(whole, Tensor) and has_as_many(value, whole):
+            yield node
+
+
+def has_as_many(view: Tensor, whole: Tensor) -> bool:
+    """Whether a view has as many numbers as what it views, in the same type."""
+    return view.dtype == whole.dtype and bool(view.numel() >= whole.numel())
+
+
+def in_order(
+    nodes: list[fx.Node], free: set[fx.Node], late: set[fx.Node]
+) -> Iterator[fx.Node]:
+    """Yield what is run once; some of it as late as it can be.
 
     An element of several results comes right behind them.
     """
@@ -279,7 +333,7 @@ def in_order(
             return
         done.add(node)
         for before in node.all_input_nodes:
-            if before in weights:
+            if before in late:
                 yield from emit(before)
         yield node
         for user in node.users:
@@ -287,9 +341,9 @@ def in_order(
                 yield from emit(user)
 
     for node in nodes:
-        if node not in weights:
+        if node not in late:
             yield from emit(node)
-    for node in nodes:  # an output that follows from no input
+    for node in nodes:  # an output that is late
         yield from emit(node)
 
 

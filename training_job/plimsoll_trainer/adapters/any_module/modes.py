@@ -43,7 +43,7 @@ def draw(training: bool, operator: Any, *args: Any, **kwargs: Any) -> Any:
     if training:
         return operator(*args, **kwargs)
     if operator in BERNOULLI:
-        target, mean = args[:2]
+        target, mean = args[0], (*args[1:], kwargs.get("p", 0.5))[0]
         return target.fill_(mean) if operator is BERNOULLI[0] else target * 0 + mean
     raise WorkloadError(
         f"{operator} draws random numbers, and the layers of from_module cannot know "
@@ -77,7 +77,8 @@ def switched(
         set_argument(copied, RATE, made)
     elif argument(copied, RATE) is None and (on_buffer or draws(target)):
         flag = training()
-        copied.args = (flag, target, *copied.args)
+        given: Any = (flag, target, *copied.args)
+        copied.args = given
         copied.target = write if on_buffer and not draws(target) else draw
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os.path import commonprefix
 
 from torch import fx
 
@@ -27,8 +26,18 @@ def path_of(part: Part) -> str:
     """The innermost module that all operators with tensors of their own are in."""
     own = [node for node in part.nodes if uses_tensors(node)]
     paths = [steps for node in own if (steps := steps_of(node))]
-    common = commonprefix(paths)
+    common = common_steps(paths)
     return ".".join(common or next(iter(paths), [part.nodes[0].name]))
+
+
+def common_steps(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Steps that all paths begin with."""
+    common = []
+    for steps in zip(*paths, strict=False):
+        if len(set(steps)) > 1:
+            break
+        common.append(steps[0])
+    return common
 
 
 def uses_tensors(node: fx.Node) -> bool:

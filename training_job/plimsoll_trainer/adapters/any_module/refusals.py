@@ -26,8 +26,8 @@ def refuse(name: str, error: Exception, seen: Seen) -> NoReturn:
     text = f"{type(error).__name__}: {error}"
     if any(sign in text for sign in ON_VALUES):
         raise WorkloadError(
-            f"{name} asks for the numbers in a tensor{line_of(error)}, as a branch or a "
-            "size that depends on data does, so its forward pass is not one graph: "
+            f"{name} asks for the numbers in a tensor{line_of(error)}, as a branch or "
+            "a size that depends on data does, so its forward pass is not one graph: "
             "compute both branches and choose with torch.where, or keep sizes fixed"
         ) from error
     if seen:

@@ -7,6 +7,7 @@ follows from neither inputs nor weights.
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,6 +103,22 @@ def slice_of(form: Form, alive: Alive, part: Part) -> Slice:
     )
 
 
+def anywhere(graph: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph that works on the device of what it is given first."""
+    made = copy.deepcopy(graph)
+    given = next((node for node in made.graph.nodes if node.op == "placeholder"), None)
+    for node in list(made.graph.nodes):
+        if given is None or node.op != "call_function":
+            continue
+        for name, one in node.kwargs.items():
+            if isinstance(one, torch.device):
+                with made.graph.inserting_before(node):
+                    device = made.graph.call_function(getattr, (given, "device"))
+                node.update_kwarg(name, device)
+    made.recompile()
+    return made
+
+
 class Writer:
     """Writes the graph of a layer."""
 
@@ -146,7 +163,8 @@ class Writer:
 
     def own(self, alive: Alive, node: fx.Node) -> fx.Node:
         """A value that is given, in contiguous memory that nobody else has."""
-        made, flow = self.value(node), self._flow
+        made: fx.Node = self.value(node)
+        flow = self._flow
         others = {self._part.passed, self._part.output, *self._part.takes}
         others |= {one for one in self._part.gives if one is not node}
         shares = any(flow.memory[one] == flow.memory[node] for one in others - {node})
@@ -209,7 +227,7 @@ class Writer:
         found = self._capture.root.get_submodule(target)
         if not isinstance(found, fx.GraphModule):
             raise WorkloadError(f"the graph has {target!r}, which is no graph")
-        self.inner[target] = found
+        self.inner[target] = anywhere(found)
         return self._get(target)
 
     def _get(self, name: str) -> fx.Node:
@@ -244,10 +262,10 @@ class Writer:
                 "quotient of the number of samples: compute it from a tensor's shape "
                 "by + * and //"
             )
-        made = self._count(expression.args[0])
+        made: fx.Node = self._count(expression.args[0])
         for one in expression.args[1:]:
             made = self.graph.call_function(operation, (made, self._count(one)))
-        return made  # type: ignore[no-any-return]
+        return made
 
     def _training(self, before: fx.Node) -> fx.Node:
         """Whether the layer is in training, known before a node."""
