@@ -398,4 +398,3 @@ MODELS = {
     "in_place": model(InPlace, (2, 8)),
     "two_inputs": model(TwoInputs, (2, 8), (1, 4)),
 }
-"""By name."""
