@@ -6,8 +6,8 @@ how it is called. Weights follow from torch's random numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -31,8 +31,6 @@ class Model:
     output: str | None = None
     fewest: int = 1
     """Samples that it runs on."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of `from_module`."""
 
     def inputs(self, samples: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Make inputs."""
@@ -189,13 +187,8 @@ def resnet() -> nn.Module:
 
 def densenet() -> nn.Module:
     """Every layer takes what all before it gave."""
-    return of_torchvision(
-        "DenseNet",
-        growth_rate=4,
-        block_config=(2, 3),
-        num_init_features=8,
-        num_classes=5,
-    )
+    sizes = {"growth_rate": 4, "num_init_features": 8, "num_classes": 5}
+    return of_torchvision("DenseNet", block_config=(2, 3), **sizes)
 
 
 def vit() -> nn.Module:
@@ -405,4 +398,3 @@ MODELS = {
     "in_place": model(InPlace, (2, 8)),
     "two_inputs": model(TwoInputs, (2, 8), (1, 4)),
 }
-"""By name."""
