@@ -206,6 +206,9 @@ class Stage:
                     ledger.free(("made", micro_batch, place))
             ledger.event("B", self.turned(micro_batch, layer, ledger))
             for place, value in enumerate(self.values):
+                if value.giver == layer and self.which == "lower":
+                    # It may be what comes to the layer in front from now on.
+                    ledger.free(("gradient", micro_batch, place))
                 if layer not in value.takers or not value.has_gradient:
                     continue
                 # It is added to what was received, or to what others have made.

@@ -98,6 +98,17 @@ class CarriedBytes:
         found = np.cumsum(last[::-1])[::-1]
         return capped(np.where(np.arange(self.num_layers + 1) > layer, found, 0))
 
+    def surely_held(self, layer: int) -> Ints:
+        """[B]: gradients from behind B of what a layer or one before it gives.
+
+        Those of later givers may be the very tensor that comes to this layer, where a
+        giver hands on its input: no lower bound counts them twice.
+        """
+        own = self.source <= layer
+        last = np.zeros(self.num_layers + 1, dtype=np.int64)
+        np.add.at(last, self.target[own], self.gradient[own])
+        return capped(np.cumsum(last[::-1])[::-1])
+
     def given_behind(self, layer: int) -> Ints:
         """[B]: values of a layer and those behind it that are taken behind B."""
         own = self.source >= layer

@@ -56,7 +56,8 @@ g_l what layer l gives,
 
 Received gradients of what l < B-1 itself gives are in bt_l already, where they are gone
 once they are used: the engine holds them, so bt_l with all of them is no more than et_l
-there. Lower bytes do not count that, nor `end`.
+there. Lower bytes do not count that, nor `end`, nor at l what is given behind l: its
+gradient may be the very tensor that comes to l, where a giver hands its input on.
 
 Other engines differ by what `engine_holdings` says. On torch 2.11 to 2.14 outputs are
 kept and receive buffers are made once, for all micro-batches:
@@ -289,6 +290,8 @@ def carried_behind(
     That is gradients, or the values in the stage's own output where those have buffers.
     """
     if holdings.gradient_received:
+        if chain.bound is Bound.LOWER:
+            return int(chain.carried.surely_held(layer)[load.end])
         return returning(chain, load.end - 1)
     return int(chain.carried.given_behind(layer)[load.end])
 

@@ -49,9 +49,12 @@ class Ground:
 
     def carried_behind(self, layer: int) -> Ints:
         """[B]: carried part of what stays till the end; see `rank_peak`."""
-        if self.holdings.gradient_received:
-            return self.returning
-        return self.chain.carried.given_behind(layer)[self.ends]
+        carried = self.chain.carried
+        if not self.holdings.gradient_received:
+            return carried.given_behind(layer)[self.ends]
+        if self.chain.bound is Bound.LOWER:
+            return carried.surely_held(layer)[self.ends]
+        return self.returning
 
     @property
     def output_unsent(self) -> int:
