@@ -18,4 +18,5 @@ images (docs/decisions/0006). Reading order is import order:
     revision                            a plan in the place of the one that runs
     task                                a task, and what became of it
     rehearsal                           what one rank held, alone on a device
+    graph_profile, placement_plan       a graph of operators, and its devices
 """

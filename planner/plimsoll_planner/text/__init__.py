@@ -5,4 +5,5 @@ unfit      a fixed plan that no search would choose
 explain    an answer, count by count
 plans      what a plan takes and costs
 headline   an answer in one line
+placements an operator graph on its devices
 """
