@@ -29,6 +29,8 @@ from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squar
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.placed.capture import capture
 from plimsoll_trainer.placed.costs import measured
+from plimsoll_trainer.placed.evaluating import PlacedEvaluation
+from plimsoll_trainer.placed.graph import CapturedGraph
 from plimsoll_trainer.placed.profile import profile_of
 from plimsoll_trainer.placed.training import NORM_OFFSET, PlacedTrainer
 from plimsoll_trainer.placed.workload import PlacedWorkload, Tensors
@@ -50,7 +52,8 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add to the input."""
         inner = functional.gelu(self.up(self.norm(x)))
-        return x + self.dropout(self.down(inner))
+        found: Tensor = x + self.dropout(self.down(inner))
+        return found
 
 
 class Towers(nn.Module):
@@ -178,6 +181,11 @@ def samples(step: int, first: int, count: int) -> Tensors:
     return x, (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
 
 
+def others(step: int, first: int, count: int) -> Tensors:
+    """Samples that no step trains on."""
+    return samples(step + 100, first, count)
+
+
 def loss_of(model: nn.Module, tensors: Tensors) -> Tensor:
     """Mean loss of a micro-batch."""
     return functional.cross_entropy(model(tensors[0]), tensors[1])
@@ -240,18 +248,23 @@ class Run:
     peaks: list[int]
     """Of each step."""
     predicted: int
+    evaluated: float
+    """Loss on other samples, after the last step."""
 
 
-def measured_profile(workload: PlacedWorkload) -> tuple[Any, GraphProfile]:
-    """Graph of a workload, and rank 0's profile of it."""
-    graph = capture(workload, SAMPLES)
-    found: list[Any] = [None]
+def measured_profile(
+    workload: PlacedWorkload,
+) -> tuple[CapturedGraph, GraphProfile]:
+    """Graph and profile of a workload, which rank 0 makes for all."""
+    found: list[Any] = [None, None]
     if dist.get_rank() == 0:
         device = HostDevice()
-        found = [profile_of(graph, measured(graph, workload, device))]
+        graph = capture(workload, SAMPLES)
+        found = [graph, profile_of(graph, measured(graph, workload, device))]
     with host_memory():
         dist.broadcast_object_list(found)
-    return graph, found[0]
+    graph, profile = found
+    return graph, profile
 
 
 def run_placed(
@@ -273,7 +286,7 @@ def run_placed(
 
 def steps_of(
     workload: PlacedWorkload,
-    graph: Any,
+    graph: CapturedGraph,
     profile: GraphProfile,
     placed: Placed,
     world: World,
@@ -301,6 +314,7 @@ def steps_of(
         norms=[one.gradient_norm for one in results],
         peaks=peaks,
         predicted=int(Curve(placed).peak[world.stage]),
+        evaluated=PlacedEvaluation(trainer, SAMPLES).run(others, 1),
     )
 
 
@@ -322,4 +336,6 @@ def run_eagerly(workload: PlacedWorkload, num_steps: int = 3) -> Run:
             optimizer.step(1.0)
         losses.append(loss.item())
         norms.append(norm)
-    return Run(losses=losses, norms=norms, peaks=[], predicted=0)
+    with torch.no_grad():
+        evaluated = loss_of(model.eval(), others(0, 0, SAMPLES)).item()
+    return Run(losses=losses, norms=norms, peaks=[], predicted=0, evaluated=evaluated)

@@ -15,4 +15,5 @@ the byte on an emulated device (`plimsoll_planner.graph`). Reading order:
     interpreter   actions of a rank, carried out
     training      a rank's steps
     evaluating    the loss on other data
+    checkpoint    saves a rank's states, and reads them under any placement
 """

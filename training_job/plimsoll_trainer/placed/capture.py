@@ -15,17 +15,14 @@ import torch
 from torch import Tensor, fx
 
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.placed.graph import (
-    CapturedGraph,
-    Form,
-    Kind,
-    Node,
-    State,
-    Value,
-)
+from plimsoll_trainer.placed.graph import CapturedGraph, Form, Kind, Node, State, Value
 from plimsoll_trainer.placed.tracing import Traced, copy, traced
 from plimsoll_trainer.placed.workload import PlacedWorkload
-from plimsoll_trainer.torch_internals.joint_graph import is_random, value_of
+from plimsoll_trainer.torch_internals.joint_graph import (
+    is_operator,
+    is_random,
+    value_of,
+)
 from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
 
 LONGEST = 256
@@ -139,7 +136,7 @@ def of_node(
         name=name,
         kind=kind,
         operator=text_of(node, kind, forms, constant),
-        target=node.target if callable(node.target) else None,
+        target=str(node.target) if kind is Kind.CALL else "",
         args=numbered(node.args, number),
         kwargs=numbered(node.kwargs, number),
         inputs=tuple(dict.fromkeys(number[one] for one in inputs_of(node))),
@@ -168,18 +165,18 @@ def kind_of(node: fx.Node, states: Mapping[fx.Node, str]) -> tuple[Kind, str]:
     return (Kind.PART if is_part else Kind.CALL), node.name
 
 
-def require_runnable(
-    node: fx.Node, kind: Kind, forms: tuple[Form | None, ...]
-) -> None:
+def require_runnable(node: fx.Node, kind: Kind, forms: tuple[Form | None, ...]) -> None:
     """Raise `WorkloadError` if a node cannot be run again elsewhere."""
     line = node.meta.get("stack_trace") or ""
     where = f" ({line.strip().splitlines()[-1].strip()})" if line.strip() else ""
-    if kind is Kind.CALL and not isinstance(node.target, torch._ops.OpOverload):
+    if kind is Kind.CALL and not is_operator(node.target):
         raise WorkloadError(
             f"{node.target}{where} is no operator that can be placed: write it with "
             "operators of torch, or register it by torch.library"
         )
-    if kind is Kind.CALL and any(isinstance(one, torch.Generator) for one in flat(node)):
+    if kind is Kind.CALL and any(
+        isinstance(one, torch.Generator) for one in flat(node)
+    ):
         raise WorkloadError(
             f"{node.target}{where} draws from a generator of its own, so its numbers "
             "would depend on what ran before on the same device: leave the generator "
@@ -203,7 +200,9 @@ def inputs_of(node: fx.Node) -> Iterator[fx.Node]:
         if isinstance(one, fx.Node):
             yield one
         elif isinstance(one, slice):
-            yield from (end for end in (one.start, one.stop) if isinstance(end, fx.Node))
+            yield from (
+                end for end in (one.start, one.stop) if isinstance(end, fx.Node)
+            )
 
 
 def numbered(argument: Any, number: Mapping[fx.Node, int]) -> Any:

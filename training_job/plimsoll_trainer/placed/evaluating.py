@@ -118,7 +118,9 @@ def choose(
     has_state: Callable[[int], bool],
 ) -> None:
     """Give the group of a node the device of what it reads."""
-    found = [source for source in graph.nodes[index].inputs if device[groups[source]] >= 0]
+    found = [
+        source for source in graph.nodes[index].inputs if device[groups[source]] >= 0
+    ]
     if not found:
         return
 

@@ -8,7 +8,7 @@ numbered in the order in which one process ran them. Words are those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -53,7 +53,7 @@ class Form:
         return cls(
             shape=tuple(tensor.shape),
             stride=tuple(tensor.stride()),
-            offset=tensor.storage_offset(),
+            offset=int(tensor.storage_offset()),
             dtype=tensor.dtype,
         )
 
@@ -101,7 +101,9 @@ class Form:
     def is_plain(self) -> bool:
         """Whether it lies as a new tensor of its shape does."""
         expected = 1
-        for stride, size in zip(reversed(self.stride), reversed(self.shape), strict=True):
+        for stride, size in zip(
+            reversed(self.stride), reversed(self.shape), strict=True
+        ):
             if size != 1 and stride != expected:
                 return False
             expected *= size
@@ -116,8 +118,8 @@ class Node:
     kind: Kind
     operator: str
     """Operator with its arguments in words; equal ones cost the same."""
-    target: Callable[..., Any] | None = None
-    """What is called; None: nothing is."""
+    target: str = ""
+    """Name of what is called, such as `aten.add.Tensor`; empty: nothing is."""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any]
     inputs: tuple[int, ...] = ()

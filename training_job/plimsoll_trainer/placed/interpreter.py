@@ -18,6 +18,7 @@ from plimsoll_planner.graph.actions import Action, Step
 from plimsoll_trainer.placed.graph import CapturedGraph, Kind, Node, filled
 from plimsoll_trainer.placed.transport import Transport
 from plimsoll_trainer.random_keys import random_key, seed_device
+from plimsoll_trainer.torch_internals.joint_graph import operator_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +57,9 @@ class Interpreter:
         self._graph, self._transport, self._device = graph, transport, device
         self._seed, self._states, self._gradients = seed, states, gradients
         self._place = {node: at for at, node in enumerate(graph.inputs)}
+        self._operators = {
+            node.target: operator_of(node.target) for node in graph.operators.values()
+        }
         self._values: dict[int, Any] = {}
         self._given = Given(tensors=(), step=0, first_sample=0)
         self._carry_out: dict[Step, Callable[[Action], None]] = {
@@ -104,13 +108,13 @@ class Interpreter:
 
     def _called(self, index: int, node: Node) -> Any:
         """Result of an operator."""
-        assert node.target is not None  # noqa: S101 - calls have one
         if node.is_random:
             given = self._given
             key = random_key(self._seed, given.step, given.first_sample, index)
             seed_device(self._device, key)
         args = filled(node.args, self._values)
-        return node.target(*args, **filled(dict(node.kwargs), self._values))
+        kwargs = filled(dict(node.kwargs), self._values)
+        return self._operators[node.target](*args, **kwargs)
 
     def _send(self, action: Action) -> None:
         self._transport.send(action.node, self._values[action.node], action.peer)

@@ -150,8 +150,9 @@ def require_same(graph: CapturedGraph, profile: GraphProfile) -> None:
         )
         found = (node.name, node.operator, [*node.inputs, *node.waits])
         if planned != found:
-            fields = zip(("called", "the operator", "a reader of nodes"), planned, found)
-            what, before, now = next((w, b, n) for w, b, n in fields if b != n)
+            words = ("called", "the operator", "a reader of nodes")
+            fields = zip(words, planned, found, strict=True)
+            what, before, now = next(one for one in fields if one[1] != one[2])
             raise OtherWorkloadError(
                 f"node {index} ({node.name}) of the model is {what} {now}, and was "
                 f"{before} when it was placed: {AGAIN}"

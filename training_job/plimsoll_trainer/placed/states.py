@@ -28,6 +28,8 @@ class OwnedState:
     name: str
     node: int
     tensor: Tensor
+    is_saved: bool
+    """Whether a checkpoint has it: all but buffers that the model makes anew."""
     gradient: Tensor | None
     """That is added to; None: it is not trained."""
     optimizer: LayerOptimizer | None
@@ -43,8 +45,12 @@ def owned_states(
     with host_memory():
         model = workload.built()
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    saved = model.state_dict().keys()
     return [
-        owned(workload, graph, place, tensors[state.name], device)
+        owned(
+            *(workload, graph, place, tensors[state.name], device),
+            is_saved=state.name in saved,
+        )
         for place, state in enumerate(graph.states)
         if is_here(state.node)
     ]
@@ -57,6 +63,8 @@ def owned(
     place: int,
     first: Tensor,
     device: torch.device,
+    *,
+    is_saved: bool,
 ) -> OwnedState:
     """One state with its first value."""
     state = graph.states[place]
@@ -75,6 +83,7 @@ def owned(
         name=state.name,
         node=state.node,
         tensor=tensor,
+        is_saved=is_saved,
         gradient=gradient,
         optimizer=optimizer,
     )

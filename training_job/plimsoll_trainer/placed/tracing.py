@@ -4,21 +4,22 @@ In: a workload and a number of samples. Out: a graph of `torch.fx` without write
 the model that it is of. Called by `capture`, which makes our own graph of it.
 
     aliases and dead nodes     gone
-    a tensor of two names      once, with the sum of its gradients
+    a tensor of two names      one
     writes to buffers          a copy at the end of the graph
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.func import functional_call
 
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.placed.workload import ModuleLoss, PlacedWorkload, Tensors
@@ -28,13 +29,14 @@ from plimsoll_trainer.torch_internals.joint_graph import (
     export_joint,
     value_of,
 )
-from plimsoll_trainer.torch_internals.operators import NEEDS_NUMBERS, FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import (
+    NEEDS_NUMBERS,
+    FakeTensorMode,
+    storage_of,
+)
 
-MODEL = "model."
-"""Before the names of the model's tensors, in the module that returns the loss."""
 SAME = (torch.ops.aten.alias.default, torch.ops.aten.detach.default)
 """Operators that return what they are given."""
-add = torch.ops.aten.add.Tensor
 copy = torch.ops.aten.copy_.default
 
 
@@ -53,6 +55,53 @@ class Traced:
 
 
 class LossModule(nn.Module):
+    """The loss of a model as a function of its tensors, each of which is here once.
+
+    Torch's own export takes a tensor of two names for two, and would add gradients up
+    in another order than autograd does.
+    """
+
+    def __init__(self, model: nn.Module, loss: ModuleLoss) -> None:
+        """Register the model's tensors under names of their own.
+
+        Raises:
+            WorkloadError: two of them lie in one piece of memory.
+        """
+        super().__init__()
+        self.hidden = [InnerLoss(model, loss)]  # a list hides it from torch
+        self.names: dict[str, str] = {}
+        """Name here -> first name in the model."""
+        for index, (name, parameter) in enumerate(model.named_parameters()):
+            self.register_parameter(f"parameter_{index}", parameter)
+            self.names[f"parameter_{index}"] = name
+        for index, (name, buffer) in enumerate(model.named_buffers()):
+            self.register_buffer(f"buffer_{index}", buffer)
+            self.names[f"buffer_{index}"] = name
+        self._check_apart()
+
+    def _check_apart(self) -> None:
+        """Refuse tensors that are parts of one."""
+        lying: dict[int, str] = {}
+        for own, name in self.names.items():
+            key, _ = storage_of(getattr(self, own))
+            if key in lying:
+                raise WorkloadError(
+                    f"{name} and {lying[key]} are parts of one tensor, which may not "
+                    "be on two devices: make a copy of one, or one parameter of both"
+                )
+            lying[key] = name
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor]:
+        """Loss of a micro-batch."""
+        [inner] = self.hidden
+        given = {
+            f"model.{name}": getattr(self, own) for own, name in self.names.items()
+        }
+        found: tuple[Tensor] = functional_call(inner, given, tensors)
+        return found
+
+
+class InnerLoss(nn.Module):
     """A model that returns its loss."""
 
     def __init__(self, model: nn.Module, loss: ModuleLoss) -> None:
@@ -80,9 +129,8 @@ def traced(workload: PlacedWorkload, micro_batch: int, *, is_joint: bool) -> Tra
     """
     samples = workload.batch(0, 0, micro_batch)
     with FakeTensorMode() as mode:
-        module = LossModule(workload.built(), workload.loss).train(is_joint)
+        module = LossModule(workload.built().train(is_joint), workload.loss)
         inputs = tuple(mode.from_tensor(tensor) for tensor in samples)
-        first = first_names(module)
         with refusals():
             if is_joint:
                 freeze_unused(module, inputs)
@@ -93,30 +141,7 @@ def traced(workload: PlacedWorkload, micro_batch: int, *, is_joint: bool) -> Tra
                 f"the model writes to its input {exported.written_inputs[0]}: let it "
                 "work on a copy"
             )
-        return tidied(exported, first)
-
-
-def first_names(module: nn.Module) -> dict[str, str]:
-    """Every name of a tensor of the module -> the first name of the same tensor.
-
-    Raises:
-        WorkloadError: two tensors lie in one piece of memory.
-    """
-    found: dict[int, str] = {}
-    lying: dict[int, str] = {}
-    names: dict[str, str] = {}
-    for name, tensor in (
-        *module.named_parameters(remove_duplicate=False),
-        *module.named_buffers(remove_duplicate=False),
-    ):
-        names[name] = found.setdefault(id(tensor), name)
-        key = hash(tensor.untyped_storage())
-        if lying.setdefault(key, names[name]) != names[name]:
-            raise WorkloadError(
-                f"{name} and {lying[key]} are parts of one tensor, which may not be "
-                "on two devices: make a copy of one, or one parameter of both"
-            )
-    return names
+        return tidied(exported, module.names)
 
 
 def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
@@ -130,7 +155,10 @@ def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
             "the loss does not depend on any parameter that is trained: look for a "
             "detach() or no_grad() on its way"
         )
-    found = torch.autograd.grad(loss, trained, allow_unused=True)
+    found = cast(
+        "Sequence[Tensor | None]",  # what torch says holds where all are used
+        torch.autograd.grad(loss, trained, allow_unused=True),
+    )
     for parameter, gradient in zip(trained, found, strict=True):
         if gradient is None:
             parameter.requires_grad_(requires_grad=False)
@@ -156,43 +184,39 @@ def refusals() -> Iterator[None]:
             "train it as a chain of layers"
         ) from error
     except Exception as error:
-        raise WorkloadError(f"the model cannot be captured: {located(error)}") from error
+        raise WorkloadError(
+            f"the model cannot be captured: {located(error)}"
+        ) from error
     after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - theirs
-    if before != after:
+    if after != before:
         raise WorkloadError(
             "the model draws random numbers from Python or numpy, which would be the "
             "same in every step once it is captured: draw them by torch"
         )
 
 
-def tidied(exported: Exported, first: Mapping[str, str]) -> Traced:
-    """A graph in which every tensor of the model is one node; called in its mode."""
+def tidied(exported: Exported, names: Mapping[str, str]) -> Traced:
+    """A graph without aliases, dead nodes and hidden writes; called in its mode."""
     graph = exported.module.graph
     by_name = {node.name: node for node in graph.nodes}
     [output] = graph.find_nodes(op="output")
-    states: dict[str, fx.Node] = {}
-    for placeholder, name in exported.states.items():
-        node = by_name[placeholder]
-        if states.setdefault(first[name], node) is not node:
-            node.replace_all_uses_with(states[first[name]])
-            graph.erase_node(node)
-    results = Results(
-        loss=by_name[exported.loss],
-        gradients={name: by_name[node] for name, node in exported.gradients.items()},
-        written={first[name]: by_name[node] for name, node in exported.written.items()},
-    )
-    for node in list(graph.nodes):
-        if node.target in SAME:
-            results = results.replaced(node, node.args[0])
-            node.replace_all_uses_with(node.args[0])
-    gradients = summed(graph, output, results.gradients, first)
+    states = {names[own]: by_name[node] for node, own in exported.states.items()}
+    real = {
+        node: real_of(node) for node in by_name.values() if node.target in SAME
+    }  # before they are taken out
+    gradients = {
+        names[own]: real.get(by_name[node], by_name[node])
+        for own, node in exported.gradients.items()
+    }
+    loss = real.get(by_name[exported.loss], by_name[exported.loss])
     with graph.inserting_before(output):
-        for name, value in results.written.items():
-            call(graph, copy, states[name], value)
-    kept = (results.loss, *gradients.values(), *graph.find_nodes(
-        op="call_function", target=copy
-    ))
-    output.args = (kept,)
+        written = [
+            call(graph, copy, states[names[own]], by_name[node])
+            for own, node in exported.written.items()
+        ]
+    for node, source in real.items():
+        node.replace_all_uses_with(source)
+    output.args = ((loss, *gradients.values(), *written),)
     graph.eliminate_dead_code(lambda node: node.op in {"placeholder", "output"})
     constants = {
         str(node.target): getattr(exported.module, str(node.target))
@@ -200,56 +224,21 @@ def tidied(exported: Exported, first: Mapping[str, str]) -> Traced:
     }
     return Traced(
         graph=graph,
-        states={name.removeprefix(MODEL): node for name, node in states.items()},
-        gradients={name.removeprefix(MODEL): node for name, node in gradients.items()},
+        states=states,
+        gradients=gradients,
         inputs=tuple(by_name[name] for name in exported.inputs),
-        loss=results.loss,
+        loss=loss,
         constants=constants,
     )
 
 
-class Results(NamedTuple):
-    """Nodes that a step is run for."""
-
-    loss: fx.Node
-    gradients: dict[str, fx.Node]
-    written: dict[str, fx.Node]
-
-    def replaced(self, node: fx.Node, other: Any) -> Results:
-        """The same with another node in the place of one."""
-
-        def of(found: fx.Node) -> Any:
-            return other if found is node else found
-
-        return Results(
-            loss=of(self.loss),
-            gradients={name: of(one) for name, one in self.gradients.items()},
-            written={name: of(one) for name, one in self.written.items()},
-        )
-
-
-def summed(
-    graph: fx.Graph,
-    output: fx.Node,
-    gradients: Mapping[str, fx.Node],
-    first: Mapping[str, str],
-) -> dict[str, fx.Node]:
-    """Gradient of each tensor by its first name, added up over its names.
-
-    In the order in which they are computed, as autograd adds them.
-    """
-    parts: dict[str, list[fx.Node]] = {}
-    for name, node in gradients.items():
-        parts.setdefault(first[name], []).append(node)
-    place = {node: at for at, node in enumerate(graph.nodes)}
-    found: dict[str, fx.Node] = {}
-    for name, nodes in parts.items():
-        total, *others = sorted(nodes, key=place.__getitem__)
-        for node in others:
-            with graph.inserting_before(output):
-                total = call(graph, add, total, node)
-        found[name] = total
-    return found
+def real_of(node: fx.Node) -> fx.Node:
+    """The node whose value an alias has."""
+    while node.target in SAME:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)  # noqa: S101 - by their schemas
+        node = source
+    return node
 
 
 def call(graph: fx.Graph, target: Callable[..., Any], *args: fx.Node) -> fx.Node:

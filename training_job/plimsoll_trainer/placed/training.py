@@ -86,7 +86,9 @@ class PlacedTrainer:
         end = 2 * len(graph.nodes)
         self._body = [action for action in actions if action.moment < end]
         self._end = [one for one in actions if one.moment == end]
-        self._takes_samples = any(devices[node] == world.stage for node in inputs(graph))
+        self._takes_samples = any(
+            devices[node] == world.stage for node in inputs(graph)
+        )
         self._interpreter = Interpreter(
             *(graph, Transport(world), world.device, workload.seed),
             states={one.node: one.tensor.detach() for one in self.states},

@@ -56,7 +56,9 @@ class PlacedWorkload:
         try:
             model: object = self.model()
         except Exception as error:
-            raise WorkloadError(f"the model cannot be built: {located(error)}") from error
+            raise WorkloadError(
+                f"the model cannot be built: {located(error)}"
+            ) from error
         finally:
             torch.set_default_dtype(before)
         if not isinstance(model, nn.Module):

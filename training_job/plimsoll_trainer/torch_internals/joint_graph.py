@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_module
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """A graph, and what its placeholders and outputs are, by name.
-
-    A tensor of the module that has two names is there twice.
-    """
+    """A graph, and what its placeholders and outputs are, by name."""
 
     module: fx.GraphModule
     states: dict[str, str]
@@ -48,30 +47,32 @@ def exported(
     """Trace on tensors without data; all are of one `FakeTensorMode`."""
     index = 0 if is_joint else None
     with torch.set_grad_enabled(is_joint):
-        traced, signature = aot_export_module(
+        found, signature = aot_export_module(
             module, inputs, trace_joint=is_joint, output_loss_index=index
         )
-    # By position: a node may be the gradient of two parameters, and a result a gradient.
-    [output] = [node for node in traced.graph.nodes if node.op == "output"]
+    traced = cast("fx.GraphModule", found)
+    [output] = traced.graph.find_nodes(op="output")
+    # By position: a node may be the gradient of two parameters.
     outputs = [getattr(one, "name", None) for one in tree_leaves(output.args)]
-    written: dict[str, str] = {
-        **signature.buffers_to_mutate,
-        **signature.parameters_to_mutate,
-    }
+    written = {**signature.buffers_to_mutate, **signature.parameters_to_mutate}
     trained = [
         name
-        for name, parameter in module.named_parameters(remove_duplicate=False)
+        for name, parameter in module.named_parameters()
         if parameter.requires_grad and is_joint
     ]
     num_written = len(outputs) - len(trained) - 1
-    found = dict(zip(trained, outputs[num_written + 1 :], strict=True))
+    gradients = dict(zip(trained, outputs[num_written + 1 :], strict=True))
     return Exported(
         module=traced,
-        states={**signature.inputs_to_parameters, **signature.inputs_to_buffers},
+        states={
+            str(node): str(name)
+            for found in (signature.inputs_to_parameters, signature.inputs_to_buffers)
+            for node, name in found.items()
+        },
         inputs=tuple(signature.user_inputs),
         loss=str(outputs[num_written]),
-        gradients={name: str(node) for name, node in found.items()},
-        written={name: node for node, name in written.items()},
+        gradients={name: str(node) for name, node in gradients.items()},
+        written={str(name): str(node) for node, name in written.items()},
         written_inputs=tuple(signature.user_inputs_to_mutate.values()),
     )
 
@@ -79,6 +80,19 @@ def exported(
 def value_of(node: fx.Node) -> Any:
     """What a node returns, without data."""
     return node.meta.get("val")
+
+
+def is_operator(target: Any) -> bool:
+    """Whether a node calls an operator that is found by its name."""
+    return isinstance(target, OpOverload)
+
+
+def operator_of(name: str) -> Callable[..., Any]:
+    """An operator by its name, such as `aten.add.Tensor`."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return cast("Callable[..., Any]", found)
 
 
 def is_random(target: Any) -> bool:
