@@ -88,6 +88,7 @@ from plimsoll_planner.records.task import (
     TaskKind,
     Variable,
 )
+from tests.support.operator_graphs import a_graph_profile, a_placement
 
 DIGEST = "sha256:" + "0" * 64
 MIB = 2**20
@@ -593,5 +594,7 @@ def every_document() -> list[Document]:
         a_failed_rehearsal(),
         a_revision(),
         measured_ranks(),
+        a_graph_profile(),
+        a_placement(),
         *a_life(),
     ]

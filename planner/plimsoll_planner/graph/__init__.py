@@ -14,6 +14,7 @@ bounds. Reading order:
     curve       rules of life; bytes of every device, exact
     walk        seconds of a step
     repair      moves that bring every device under its capacity
+    descent     a small graph, bettered by one group at a time
     bounds      what no placement can be below
     fullest     what makes up the peaks
     place       all of it: the way in

@@ -10,7 +10,7 @@ rules of life in `curve`:
               what it returns, its workspace, and the states of its group
     cut       while a node runs, all that was made before it in every order and is used
               by it or behind it in every order is on some device: (states + these) / K
-    path      longest path of nodes, all on one device; work / K
+    path      longest path of values, all on one device; work / K
 
 An input is the lesser of what is sent of it and of the storages that it holds, since
 one of the two is there; of inputs that share a group the largest counts.
@@ -21,19 +21,19 @@ from __future__ import annotations
 import numpy as np
 
 from plimsoll_planner.graph.arrays import Flags, Graph, Ints
-from plimsoll_planner.graph.levels import levels_of
+from plimsoll_planner.graph.levels import critical_path_s
 from plimsoll_planner.records.placement_plan import PlacementBounds
 
 NUM_CUTS = 8
 """Nodes at which a cut is looked for; each takes a pass over the graph."""
 
 
-def bounds_of(graph: Graph, num_devices: int, order: Ints) -> PlacementBounds:
-    """Lower bounds of peak and makespan; `order` only says where cuts may be large."""
+def bounds_of(graph: Graph, num_devices: int) -> PlacementBounds:
+    """Lower bounds of peak and makespan."""
     states = int(graph.group_state.sum())
     groups, nodes = bytes_of_groups(graph), bytes_of_nodes(graph)
     group, node = int(groups.argmax()), int(nodes.argmax())
-    cut = max(cut_bytes(graph, one) for one in likely_cuts(graph, order))
+    cut = max(cut_bytes(graph, one) for one in likely_cuts(graph))
     work_s = float(graph.seconds.sum()) / num_devices
     return PlacementBounds(
         states_bytes=-(-states // num_devices),
@@ -42,7 +42,7 @@ def bounds_of(graph: Graph, num_devices: int, order: Ints) -> PlacementBounds:
         largest_group=graph.names[graph.members.target[graph.members.first[group]]],
         node_bytes=int(nodes[node]),
         largest_node=graph.names[node],
-        critical_path_s=levels_of(graph).critical_path_s,
+        critical_path_s=critical_path_s(graph),
         work_s=work_s,
     )
 
@@ -82,14 +82,16 @@ def use_order(graph: Graph) -> Ints:
     return np.argsort(graph.uses.target, kind="stable")
 
 
-def likely_cuts(graph: Graph, order: Ints) -> list[int]:
-    """Nodes to look for a cut at: kept ones, such as a loss, and some along an order.
+def likely_cuts(graph: Graph) -> list[int]:
+    """Nodes to look for a cut at: kept ones, such as a loss, and some all along.
 
     More of them make the bound better, fewer never make it wrong.
     """
+    if graph.num_nodes <= NUM_CUTS:
+        return list(range(graph.num_nodes))
     kept = np.flatnonzero(graph.is_kept)[: NUM_CUTS // 2].tolist()
-    along = np.linspace(0, len(order) - 1, NUM_CUTS - len(kept) + 2)[1:-1]
-    return sorted({*kept, *order[along.astype(np.int64)].tolist()})
+    along = np.linspace(0, graph.num_nodes - 1, NUM_CUTS - len(kept) + 2)[1:-1]
+    return sorted({*kept, *along.astype(np.int64).tolist()})
 
 
 def cut_bytes(graph: Graph, node: int) -> int:

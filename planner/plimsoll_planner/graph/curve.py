@@ -218,9 +218,10 @@ class Curve:
         touched = sharing(graph, np.unique(np.concatenate([nodes, sources])))
         before = intervals_of(self.placed, touched)
         self.count(before, -1)
+        left = self.group_device[groups]  # states alone leave no interval
         self.group_device[groups] = device
         self.placed.device[nodes] = device
         after = intervals_of(self.placed, touched)
         self.count(after, 1)
-        changed = np.concatenate([before.device, after.device, [device]])
+        changed = np.concatenate([before.device, after.device, left, [device]])
         self.refresh(np.unique(changed))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll_planner.graph.arrays import Floats, Graph
+from plimsoll_planner.graph.arrays import Floats, Graph, Rows, rows
 from plimsoll_planner.records.offer import Link
 
 
@@ -27,7 +27,7 @@ class Levels:
     bottom: Floats
 
     @property
-    def critical_path_s(self) -> float:
+    def length_s(self) -> float:
         """Longest path."""
         return float(self.bottom.max())
 
@@ -37,10 +37,27 @@ def send_seconds(graph: Graph, link: Link) -> Floats:
     return link.latency_s + graph.output_bytes / link.bandwidth_bytes_per_s
 
 
-def levels_of(graph: Graph, edge_s: Floats | None = None) -> Levels:
-    """Levels where the edges out of node i take `edge_s[i]`; None: nothing."""
-    cost = np.zeros(graph.num_nodes) if edge_s is None else edge_s
-    after, own, on_edge = graph.after.lists(), graph.seconds.tolist(), cost.tolist()
+def levels_of(graph: Graph, edge_s: Floats) -> Levels:
+    """Levels by all edges, where those out of node i take `edge_s[i]`."""
+    return levels_by(graph, graph.after, edge_s)
+
+
+def critical_path_s(graph: Graph) -> float:
+    """Longest path of values, with nothing to send.
+
+    An edge that carries no value is not in it: if its ends stand on two devices, the
+    second need not wait, for what it may overwrite has been sent.
+    """
+    is_read = ~graph.is_home
+    source, target = graph.uses.source[is_read], graph.uses.target[is_read]
+    reads = rows(graph.num_nodes, source, target)
+    levels = levels_by(graph, reads, np.zeros(graph.num_nodes))
+    return float(levels.bottom.max())
+
+
+def levels_by(graph: Graph, edges: Rows, edge_s: Floats) -> Levels:
+    """Levels by some edges."""
+    after, own, on_edge = edges.lists(), graph.seconds.tolist(), edge_s.tolist()
     bottom, top = [0.0] * graph.num_nodes, [0.0] * graph.num_nodes
     for node in range(graph.num_nodes - 1, -1, -1):
         way, edge = 0.0, on_edge[node]
@@ -67,7 +84,7 @@ class GraphShape:
 
 def shape_of(graph: Graph, link: Link) -> GraphShape:
     """Width of a graph, and how heavy its edges are."""
-    work_s, path_s = float(graph.seconds.sum()), levels_of(graph).critical_path_s
+    work_s, path_s = float(graph.seconds.sum()), critical_path_s(graph)
     edges_s = float(send_seconds(graph, link)[graph.uses.source].sum())
     return GraphShape(
         parallelism=work_s / path_s if path_s else 1.0,

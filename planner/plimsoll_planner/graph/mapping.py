@@ -106,7 +106,7 @@ class Mapping:
     ) -> None:
         """No group has a device."""
         num_groups = graph.num_groups
-        length = levels.critical_path_s or 1.0
+        length = levels.length_s or 1.0
         bins = (levels.top / length * (NUM_BINS - 1)).astype(np.int64)
         self.graph, self.bins = graph, np.minimum(bins, NUM_BINS - 1)
         self.group_first = np.full(num_groups, NUM_BINS)

@@ -49,8 +49,8 @@ class GraphEdges(Record):
     source: tuple[Index, ...]
     target: tuple[Index, ...]
     carries_value: tuple[bool, ...]
-    """Whether the target reads the source's value; if not, it only has to wait, as one
-    that writes in place waits for readers of what it overwrites."""
+    """Whether the target reads the source's value; if not, it only comes later in the
+    order, as one that writes in place does behind readers of what it overwrites."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class GraphProfile(Document):
     def check_rules(self) -> None:
         """Columns fit each other, edges point forward, storages stand in one place."""
         if not self.nodes.name:
-            raise self.refuse("nodes.name", "at least one node")
+            raise self.refuse("nodes.name", "at least one node", self.nodes.name)
         self.nodes.require_equal_lengths("name", of="node")
         self.edges.require_equal_lengths("source", of="edge")
         self.storages.require_equal_lengths("num_bytes", of="storage")

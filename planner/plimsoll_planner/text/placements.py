@@ -25,7 +25,7 @@ def placement_lines(plan: PlacementPlan) -> Iterator[str]:
     yield (
         f"{verdict_text(plan)}: {counted(len(plan.order), 'operator')} on "
         f"{counted(plan.num_devices, 'device')} of "
-        f"{at_most(plan.capacity_bytes)}, by {plan.method}"
+        f"{at_most(plan.capacity_bytes)} each ({plan.method})"
     )
     yield seconds_text(plan)
     yield (
