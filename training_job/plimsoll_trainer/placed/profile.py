@@ -144,18 +144,18 @@ def require_same(graph: CapturedGraph, profile: GraphProfile) -> None:
         if index == profile.num_nodes:
             break
         planned = (
-            columns.name[index],
             profile.operators[columns.operator[index]],
             sources[index],
+            columns.name[index],
         )
-        found = (node.name, node.operator, [*node.inputs, *node.waits])
+        found = (node.operator, [*node.inputs, *node.waits], node.name)
         if planned != found:
-            words = ("called", "the operator", "a reader of nodes")
+            words = ("operator", "nodes that it reads", "name")
             fields = zip(words, planned, found, strict=True)
             what, before, now = next(one for one in fields if one[1] != one[2])
             raise OtherWorkloadError(
-                f"node {index} ({node.name}) of the model is {what} {now}, and was "
-                f"{before} when it was placed: {AGAIN}"
+                f"node {index} ({node.name}) of the model is another one than when it "
+                f"was placed, {what} {now} in the place of {before}: {AGAIN}"
             )
     if len(graph.nodes) != profile.num_nodes:
         raise OtherWorkloadError(

@@ -161,7 +161,7 @@ def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
     )
     for parameter, gradient in zip(trained, found, strict=True):
         if gradient is None:
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad = False
 
 
 @contextmanager

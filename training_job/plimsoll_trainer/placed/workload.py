@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plimsoll_planner.records.precision import Precision
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.random_keys import random_key, seed_process
 from plimsoll_trainer.workload import MakeOptimizer, Workload, constant
@@ -118,10 +119,11 @@ def of_chain(workload: Workload) -> PlacedWorkload:
     Raises:
         WorkloadError: it needs what only pipelines do.
     """
-    if workload.autocast_dtype is not None:
+    if workload.precision is not Precision.FP32:
         raise WorkloadError(
-            f"precision {workload.precision} computes in another type than it stores, "
-            "which a placed graph does not: give precision fp32 or bf16"
+            f"precision {workload.precision} has several types of numbers, and a "
+            "placed graph adds gradients up in the type of their parameters: give "
+            "precision fp32"
         )
 
     def loss(model: nn.Module, tensors: Tensors) -> Tensor:
