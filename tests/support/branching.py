@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,13 +21,16 @@ from torch.nn import functional
 
 from plimsoll_planner.graph.arrays import graph_of
 from plimsoll_planner.graph.curve import Curve
+from plimsoll_planner.graph.place import place
+from plimsoll_planner.graph.placed import placed_of, require_exact
 from plimsoll_planner.graph.transfers import Placed
 from plimsoll_planner.records.graph_profile import GraphProfile
+from plimsoll_planner.records.offer import Link
 from plimsoll_trainer.devices.device import HostDevice
 from plimsoll_trainer.emulated.device import EmulatedDevice, host_memory
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.engine.world import World, join_world
-from plimsoll_trainer.placed.capture import capture
+from plimsoll_trainer.placed.capture import capture, capture_evaluation
 from plimsoll_trainer.placed.costs import measured
 from plimsoll_trainer.placed.evaluating import PlacedEvaluation
 from plimsoll_trainer.placed.graph import CapturedGraph
@@ -37,6 +40,7 @@ from plimsoll_trainer.placed.workload import PlacedWorkload, Tensors
 from plimsoll_trainer.workload import AdamW
 
 SAMPLES, CLASSES, WIDTH = 8, 4, 24
+Made = TypeVar("Made")
 
 
 class Residual(nn.Module):
@@ -174,8 +178,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 def samples(step: int, first: int, count: int) -> Tensors:
     """Vectors of 16 numbers, and their classes."""
     found = []
-    for place in range(first, first + count):
-        generator = torch.Generator().manual_seed(1000 * step + place)
+    for index in range(first, first + count):
+        generator = torch.Generator().manual_seed(1000 * step + index)
         found.append(torch.randn(16, generator=generator))
     x = torch.stack(found)
     return x, (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
@@ -227,6 +231,15 @@ def placed_at_random(profile: GraphProfile, num_devices: int, seed: int) -> Plac
     )
 
 
+def placed_by_planner(profile: GraphProfile, num_devices: int) -> Placed:
+    """As the planner places it, on devices that are smaller than what it needs."""
+    mean = int(Curve(on_one_device(profile, 1)).peak[0]) // num_devices
+    link = Link(bandwidth_bytes_per_s=1e9)
+    plan = place(profile, num_devices, capacity_bytes=mean, link=link)
+    require_exact(plan, profile)
+    return placed_of(plan, profile)
+
+
 def on_one_device(profile: GraphProfile, num_devices: int) -> Placed:
     """All nodes on the first device, in the order in which they were captured."""
     graph = graph_of(profile)
@@ -249,37 +262,47 @@ class Run:
     """Of each step."""
     predicted: int
     evaluated: float
-    """Loss on other samples, after the last step."""
+    """Loss on other samples, after the last step; 0 if nobody asks."""
 
 
 def measured_profile(
     workload: PlacedWorkload,
 ) -> tuple[CapturedGraph, GraphProfile]:
     """Graph and profile of a workload, which rank 0 makes for all."""
-    found: list[Any] = [None, None]
-    if dist.get_rank() == 0:
-        device = HostDevice()
-        graph = capture(workload, SAMPLES)
-        found = [graph, profile_of(graph, measured(graph, workload, device))]
+    graph = from_first(partial(capture, workload, SAMPLES))
+
+    def profile() -> GraphProfile:
+        return profile_of(graph, measured(graph, workload, HostDevice()))
+
+    return graph, from_first(profile)
+
+
+def from_first(make: Callable[[], Made]) -> Made:
+    """What rank 0 makes, on all ranks."""
+    found: list[Any] = [make() if dist.get_rank() == 0 else None]
     with host_memory():
         dist.broadcast_object_list(found)
-    graph, profile = found
-    return graph, profile
+    made: Made = found[0]
+    return made
 
 
 def run_placed(
-    workload: PlacedWorkload, num_steps: int = 3, seeds: Sequence[int] = (0, 1)
+    workload: PlacedWorkload, num_steps: int, *, evaluates: bool = False
 ) -> list[Run]:
-    """Steps on one device, then under random placements; on every rank of the group."""
+    """Steps on one device, as the planner places, and at random; on every rank."""
     world = join_world(dist.get_world_size(), 1, torch.device("cpu"))
     graph, profile = measured_profile(workload)
     num = world.num_stages
     placements = [
         on_one_device(profile, num),
-        *(placed_at_random(profile, num, seed) for seed in seeds),
+        placed_by_planner(profile, num),
+        placed_at_random(profile, num, 0),
     ]
+    evaluation: CapturedGraph | None = None
+    if evaluates:
+        evaluation = from_first(partial(capture_evaluation, workload, SAMPLES))
     return [
-        steps_of(workload, graph, profile, placed, world, num_steps)
+        steps_of(workload, graph, profile, placed, world, num_steps, evaluation)
         for placed in placements
     ]
 
@@ -291,8 +314,9 @@ def steps_of(
     placed: Placed,
     world: World,
     num_steps: int,
+    evaluation: CapturedGraph | None = None,
 ) -> Run:
-    """Steps of this rank under a placement."""
+    """Steps of this rank under a placement, and then the loss on other samples."""
     gc.collect()
     device = EmulatedDevice()
     device.leave_out()
@@ -309,16 +333,19 @@ def steps_of(
         device.reset_peak()
         results.append(trainer.run_step(step))
         peaks.append(device.peak_bytes)
+    evaluated = 0.0
+    if evaluation is not None:
+        evaluated = PlacedEvaluation(trainer, evaluation, SAMPLES).run(others, 1)
     return Run(
         losses=[one.loss for one in results],
         norms=[one.gradient_norm for one in results],
         peaks=peaks,
         predicted=int(Curve(placed).peak[world.stage]),
-        evaluated=PlacedEvaluation(trainer, SAMPLES).run(others, 1),
+        evaluated=evaluated,
     )
 
 
-def run_eagerly(workload: PlacedWorkload, num_steps: int = 3) -> Run:
+def run_eagerly(workload: PlacedWorkload, num_steps: int) -> Run:
     """The same in one process, by torch's autograd alone."""
     model = workload.built().train()
     trained = [p for p in model.parameters() if p.requires_grad]

@@ -36,7 +36,8 @@ class Small(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Pass through all that is used."""
         h = torch.relu_(self.norm(self.first(x)))
-        return self.dropout(self.second(self.change(self, h)))[:, :4]
+        found: Tensor = self.dropout(self.second(self.change(self, h)))
+        return found[:, :4]
 
 
 def as_it_is(model: nn.Module, h: Tensor) -> Tensor:

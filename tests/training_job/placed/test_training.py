@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 pytest.importorskip("torch")
@@ -18,6 +20,7 @@ from tests.support.branching import (
     SAMPLES,
     Run,
     branching,
+    from_first,
     measured_profile,
     on_one_device,
     placed_at_random,
@@ -41,7 +44,9 @@ DEVICES = {
 def run_both(name: str) -> tuple[Run, list[Run]]:
     """A model by autograd alone, and under three placements."""
     workload = branching(name)
-    return run_eagerly(workload, NUM_STEPS), run_placed(workload, NUM_STEPS)
+    eager = from_first(partial(run_eagerly, workload, NUM_STEPS))
+    evaluates = name == "batch norm"
+    return eager, run_placed(workload, NUM_STEPS, evaluates=evaluates)
 
 
 @pytest.mark.slow
@@ -58,13 +63,12 @@ def test_a_placement_changes_no_bit_and_holds_what_was_predicted(name: str) -> N
         for run in runs:
             assert run.losses == expected.losses
             assert run.norms == expected.norms
-            assert run.evaluated == alone.evaluated
-            # Torch has other kernels for transformers that evaluate.
-            assert run.evaluated == pytest.approx(expected.evaluated, rel=1e-5)
+            assert run.evaluated in (0.0, expected.evaluated)
             # The optimizer has made its state in the first step.
             assert run.peaks[1:] == [run.predicted] * (NUM_STEPS - 1)
             assert run.peaks[0] <= run.predicted
     assert len(set(expected.losses)) == NUM_STEPS
+    assert (alone.evaluated > 0) is (name == "batch norm")
 
 
 def run_capped() -> str:

@@ -80,7 +80,9 @@ def measured(graph: CapturedGraph, workload: PlacedWorkload, device: Device) -> 
 
 def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorCost:
     """Cost of one operator."""
-    values = {one: made_up(graph.nodes[one], device) for one in node.inputs}
+    values = {
+        one: made_up(graph.nodes[one], device.torch_device) for one in node.inputs
+    }
     args, kwargs = filled(node.args, values), filled(dict(node.kwargs), values)
     operator = operator_of(node.target)
     given = {storage_of(one)[0] for one in tree_iter(values) if isinstance(one, Tensor)}
@@ -117,10 +119,10 @@ def wait(device: Device) -> None:
         torch.cuda.synchronize(device.torch_device)
 
 
-def made_up(node: Node, device: Device) -> Any:
+def made_up(node: Node, device: torch.device) -> Any:
     """Tensors in the place of what a node returns: ones, or zeros where they count."""
     tensors = [
-        None if form is None else empty(form, device.torch_device).fill_(fill(form))
+        None if form is None else empty(form, device).fill_(fill(form))
         for form in map(without_overlap, node.forms)
     ]
     laid = [

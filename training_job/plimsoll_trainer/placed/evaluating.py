@@ -22,7 +22,6 @@ from plimsoll_planner.graph.actions import actions_of
 from plimsoll_planner.graph.arrays import Ints, graph_of
 from plimsoll_planner.graph.transfers import Placed
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.placed.capture import capture_evaluation
 from plimsoll_trainer.placed.costs import Costs
 from plimsoll_trainer.placed.graph import CapturedGraph, Kind
 from plimsoll_trainer.placed.interpreter import Given, Interpreter
@@ -38,12 +37,12 @@ UNKNOWN = Costs(operators={}, optimizers={})
 class PlacedEvaluation:
     """Passes of a trainer's model for its loss."""
 
-    def __init__(self, trainer: PlacedTrainer, micro_batch: int) -> None:
-        """Capture and place the graph of evaluation."""
+    def __init__(
+        self, trainer: PlacedTrainer, graph: CapturedGraph, micro_batch: int
+    ) -> None:
+        """Place the graph of `capture_evaluation` for so many samples."""
         self._trainer, self._micro_batch = trainer, micro_batch
-        world = trainer.world
-        graph = capture_evaluation(trainer.workload, micro_batch)
-        self._graph = graph
+        self._graph, world = graph, trainer.world
         placed = following(graph, trainer)
         profile = profile_of(graph, UNKNOWN)
         self._actions = actions_of(placed, profile)[world.stage]

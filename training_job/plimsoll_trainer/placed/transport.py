@@ -38,14 +38,16 @@ class Transport:
         """Begin to send the value of a node."""
         form = Form.of(value)
         memory = as_row(value, form) if form.is_dense else packed(value)
-        work = dist.isend(memory, self._rank(peer), tag=node)
+        group = self._world.pipeline_group
+        work = dist.isend(memory, self._rank(peer), group, tag=node)
         self._begin(node, peer, work, memory)
 
     def receive(self, node: int, form: Form, peer: int) -> Tensor:
         """Begin to receive a value; its numbers come later."""
         value = memory_for(form, self._world.device)
         memory = as_row(value, Form.of(value))
-        work = dist.irecv(memory, self._rank(peer), tag=node)
+        group = self._world.pipeline_group
+        work = dist.irecv(memory, self._rank(peer), group, tag=node)
         self._begin(node, peer, work, memory)
         return value
 
