@@ -2,8 +2,8 @@
 
 In: devices of groups, and a judge. Out: devices that no single move betters, unless the
 judge has been asked too often before. Called by `place` where a graph is so small that
-whole sweeps are cheap; of 60 random graphs of 9 nodes on 2 devices the heuristics alone
-found the fastest placement for 68 %, with this for 93 %.
+whole sweeps are cheap: of 60 random graphs of 9 nodes on 2 devices the fastest of all
+placements was found for 56; for 41 by the heuristics alone, before sends had a weight.
 """
 
 from __future__ import annotations
