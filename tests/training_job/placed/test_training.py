@@ -71,8 +71,12 @@ def test_a_placement_changes_no_bit_and_holds_what_was_predicted(name: str) -> N
     assert (alone.evaluated > 0) is (name == "batch norm")
 
 
-def run_capped() -> str:
-    """Train with as much memory as was predicted, then rank 0 with a byte less."""
+def run_capped() -> None:
+    """Train with as much memory as was predicted, then rank 0 with a byte less.
+
+    Raises:
+        AssertionError: memory ran out, with how much there was beyond the prediction.
+    """
     workload = branching()
     graph, profile = measured_profile(workload)
     world = join_world(dist.get_world_size(), 1, torch.device("cpu"))
@@ -85,17 +89,16 @@ def run_capped() -> str:
         try:
             steps_of(workload, graph, profile, placed, world, 2)
         except RuntimeError as error:
-            return f"{cap - most}: {error}"
-    return "ran"
+            raise AssertionError(f"{cap - most} bytes: {error}") from None
 
 
 @pytest.mark.slow
 def test_the_predicted_peak_is_enough_and_a_byte_less_is_not() -> None:
     """A device of the predicted size trains; of one byte less it runs out of memory."""
     first, _ = try_ranks(run_capped, [0, 0])
-    assert not isinstance(first, Died), first.text
-    assert first.startswith("-1: ")
-    assert "allocate memory" in first
+    assert isinstance(first, Died)
+    assert first.text.startswith("AssertionError: -1 bytes")
+    assert "allocate memory" in first.text
 
 
 def run_in_parts() -> list[list[PlacedStep]]:
