@@ -24,6 +24,7 @@ are made from is imported where one is asked for.
     emulated/, devices/         what a rank runs on, and how full that gets
     reporting/                  what a rank reports
     checkpoint/                 what is saved, and how it is read
+    placed/                     models with branches, operator by operator
     process/                    one training process: `python -m plimsoll_trainer`
     export                      weights of a checkpoint in the model's own format
     supervisor, pod/            the process above the ranks, here and in a pod

@@ -117,8 +117,8 @@ class Layer:
     takes: tuple[str, ...] | None = None
     """Values that earlier layers give, or `Workload.inputs`; not to be written to."""
     gives: tuple[str, ...] = ()
-    """Values for later layers, each with the samples in its first dimension; the module
-    then returns (passed, *given)."""
+    """Values for later layers; the module then returns (passed, *given). They need not
+    count samples in any dimension."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,11 +65,6 @@ REFUSED = {
     ),
     "too many": (a_chain(giving(1, 2)), "layer 'giver' returns a tuple of 3, but"),
     "no tensor": (a_chain(giving(1)), "layer 'giver' returns int as 'skip', but"),
-    "without samples": (
-        a_chain(giving(torch.zeros(7, WIDTH))),
-        r"layer 'giver' gives 'skip' as float32\[7, 16\], but the first dimension must "
-        "be 2 samples: expand it",
-    ),
     "written to": (
         a_chain(keep, writing),
         "layer 'taker' writes to 'skip', which it takes and others may need",

@@ -174,7 +174,7 @@ class Saver:
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
         try:
-            written = self._write(folder, copies)
+            written = write_boxes(folder, copies, self.rank)
             self._publish(folder, "done", pickle.dumps(written))
             moved = self._commit(step, around, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
@@ -187,21 +187,6 @@ class Saver:
             num_bytes=num_bytes,
             set_aside=tuple(moved),
         )
-
-    def _write(self, folder: Path, copies: Sequence[Box]) -> Written:
-        """Write this rank's file."""
-        writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
-        planner = SaveBoxes(copies, is_coordinator=self.rank == 0)
-        writer.set_up_storage_writer(self.rank == 0)
-        plan = writer.prepare_local_plan(planner.create_local_plan())
-        before = [SavePlan([])] * self.rank  # the writer numbers files by place
-        plan = writer.prepare_global_plan([*before, plan])[-1]
-        if not plan.items:
-            return Written(plan=plan, results=[], files=[])
-        results = writer.write_data(planner.finish_plan(plan), planner).wait()
-        names = sorted({result.storage_data.relative_path for result in results})
-        files = [describe_file(folder / name) for name in names]
-        return Written(plan=plan, results=results, files=files)
 
     def _publish(self, folder: Path, word: str, content: bytes) -> None:
         """Write this rank's message for rank 0."""
@@ -282,6 +267,22 @@ class Saver:
         except OSError:  # no room for words; a name takes none
             with suppress(OSError):  # then rank 0 finds out by waiting
                 self._message(folder, self.rank, "failed").touch()
+
+
+def write_boxes(folder: Path, boxes: Sequence[Box], rank: int) -> Written:
+    """Write one rank's file."""
+    writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
+    planner = SaveBoxes(boxes, is_coordinator=rank == 0)
+    writer.set_up_storage_writer(rank == 0)
+    plan = writer.prepare_local_plan(planner.create_local_plan())
+    before = [SavePlan([])] * rank  # the writer numbers files by place
+    plan = writer.prepare_global_plan([*before, plan])[-1]
+    if not plan.items:
+        return Written(plan=plan, results=[], files=[])
+    results = writer.write_data(planner.finish_plan(plan), planner).wait()
+    names = sorted({result.storage_data.relative_path for result in results})
+    files = [describe_file(folder / name) for name in names]
+    return Written(plan=plan, results=results, files=files)
 
 
 def write_metadata(folder: Path, written: Sequence[Written]) -> None:

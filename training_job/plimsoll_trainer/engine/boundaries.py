@@ -223,7 +223,7 @@ def pass_through(
             f"layer {name!r} fails on {described_inputs(workload, index, x, values)}: "
             f"{located(error)}; {DEBUG}"
         ) from error
-    check_returned(workload.layers[index], output, incoming.shape[0])
+    check_returned(workload.layers[index], output)
     for value, tensor, count in zip(
         workload.layers[index].takes or (), values, before[1:], strict=True
     ):

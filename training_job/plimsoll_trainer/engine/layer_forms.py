@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import num_writes
 from plimsoll_trainer.workload import Layer
@@ -39,7 +38,7 @@ def check_called(layer: Layer, module: nn.Module) -> None:
         )
 
 
-def check_returned(layer: Layer, output: object, num_samples: int) -> None:
+def check_returned(layer: Layer, output: object) -> None:
     """Refuse what a layer returns, unless it is one tensor, and each value it gives.
 
     Raises:
@@ -65,13 +64,6 @@ def check_returned(layer: Layer, output: object, num_samples: int) -> None:
             raise WorkloadError(
                 f"layer {name!r} returns {type(tensor).__name__} as {value!r}, but "
                 f"{wanted} is needed"
-            )
-    for value, tensor in zip(gives, output[1:], strict=True):
-        if tensor.ndim == 0 or tensor.shape[0] != num_samples:
-            raise WorkloadError(
-                f"layer {name!r} gives {value!r} as {TensorSpec.of(tensor)}, but the "
-                f"first dimension must be {num_samples} samples: expand it, or let "
-                "each layer that takes it make it"
             )
 
 

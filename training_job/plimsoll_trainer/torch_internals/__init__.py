@@ -22,6 +22,13 @@ operators      see, count and name what runs
     FlopsHere            counts what is done with the parts of DTensors that are here
 
 in_place       is_in_place_unseen tells what autograd does in place unless a mode looks
+joint_graph    loss and gradients of a module, as torch's export traces both
+
+    export_joint         forward and backward pass; writes are results of the graph
+    export_forward       the forward pass alone
+    is_operator          tells what torch dispatches from functions of Python
+    operator_of          finds an operator by its name
+
 late_threads   wait_for_threads lets gloo let go of a result before the rank goes on
 graphs         operators of captured graphs: what they write, view and draw
 

@@ -1,0 +1,52 @@
+"""Costs of operators: what they return is compared with what was captured."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.placed.costs import check_same, made_up
+from plimsoll_trainer.placed.graph import Form, Kind, Node
+from plimsoll_trainer.torch_internals.operators import storage_of
+
+
+def node_of(tensor: Tensor) -> Node:
+    """A node that was captured with a value like this one."""
+    return Node(
+        name="node",
+        kind=Kind.CALL,
+        operator="aten.made_up.default()",
+        kwargs={},
+        forms=(Form.of(tensor),),
+        storages=(0,),
+    )
+
+
+def test_what_lies_otherwise_than_captured_is_refused() -> None:
+    """Its bytes would not be those that were planned; the operator is named."""
+    captured = torch.empty(2, 3)
+    check_same(node_of(captured), torch.ones(2, 3))
+    with pytest.raises(IncompatibleError, match=r"aten\.made_up.*strides \[1, 2\]"):
+        check_same(node_of(captured), torch.ones(3, 2).t())
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.empty(2, 3).t(),
+        torch.empty(2, 1).expand(2, 5),
+        torch.empty(4, dtype=torch.int64),
+        torch.empty(0, 2),
+    ],
+)
+def test_numbers_are_made_up_in_the_form_that_was_captured(tensor: Tensor) -> None:
+    """Strides included, also where several places are one number."""
+    made: Tensor = made_up(node_of(tensor), torch.device("cpu"))
+    assert Form.of(made) == Form.of(tensor)
+    _, storage = storage_of(made)
+    assert storage.nbytes() == tensor.untyped_storage().nbytes()

@@ -1,0 +1,185 @@
+"""Costs of operators and optimizers, each measured alone on the device.
+
+In: a captured graph, a workload, a device. Out: `Costs`. Called by whoever profiles a
+graph; it holds the tensors of one operator at a time, so models of any size fit.
+
+    seconds      the least of some runs, on numbers that are made up
+    workspace    the most that is held while it runs, beyond what goes in and comes out
+
+Operators are also compared with what was captured: what they return must lie in memory
+as it does without data, or peaks would not be exact.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.devices.device import Device
+from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
+from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.placed.graph import CapturedGraph, Form, Node, filled
+from plimsoll_trainer.placed.workload import PlacedWorkload
+from plimsoll_trainer.torch_internals.joint_graph import operator_of
+from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
+
+NUM_RUNS = 3
+"""Of each operator; the first may load what stays."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorCost:
+    """Cost of one call of an operator."""
+
+    seconds: float
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerCost:
+    """Cost of an optimizer for one parameter."""
+
+    state_bytes: int
+    """From step to step."""
+    step_bytes: int
+    """On top while it steps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """Costs of everything that a graph has."""
+
+    operators: dict[str, OperatorCost]
+    """By their text."""
+    optimizers: dict[str, OptimizerCost]
+    """By the form of the parameter."""
+
+
+def measured(graph: CapturedGraph, workload: PlacedWorkload, device: Device) -> Costs:
+    """Costs of a graph on a device.
+
+    Raises:
+        IncompatibleError: an operator returns something else than was captured.
+    """
+    trained = (graph.nodes[s.node].form for s in graph.states if s.gradient is not None)
+    with torch.no_grad():
+        operators = {
+            text: operator_cost(graph, node, device)
+            for text, node in graph.operators.items()
+        }
+    optimizers = {
+        form.text: optimizer_cost(form, workload, device)
+        for form in {form.text: form for form in trained}.values()
+    }
+    return Costs(operators=operators, optimizers=optimizers)
+
+
+def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorCost:
+    """Cost of one operator."""
+    values = {
+        one: made_up(graph.nodes[one], device.torch_device) for one in node.inputs
+    }
+    args, kwargs = filled(node.args, values), filled(dict(node.kwargs), values)
+    operator = operator_of(node.target)
+    given = {storage_of(one)[0] for one in tree_iter(values) if isinstance(one, Tensor)}
+    seconds, workspace = float("inf"), 0
+    for _ in range(NUM_RUNS):
+        before = device.allocated_bytes
+        device.read_peak()
+        wait(device)
+        begin_s = time.perf_counter()
+        result = operator(*args, **kwargs)
+        wait(device)
+        seconds = min(seconds, time.perf_counter() - begin_s)
+        peak = device.read_peak().allocated
+        fresh = new_bytes(result, given)
+        workspace = max(0, peak - before - fresh)
+        check_same(node, result)
+        del result
+    return OperatorCost(seconds=seconds, workspace_bytes=workspace)
+
+
+def new_bytes(result: Any, given: set[int]) -> int:
+    """Bytes of what an operator returned in storages of its own."""
+    found = {}
+    for tensor in tree_iter(result):
+        if isinstance(tensor, Tensor):
+            key, storage = storage_of(tensor)
+            found[key] = 0 if key in given else storage.nbytes()
+    return sum(found.values())
+
+
+def wait(device: Device) -> None:
+    """Wait until a GPU has done what it was given."""
+    if device.torch_device.type == "cuda":
+        torch.cuda.synchronize(device.torch_device)
+
+
+def made_up(node: Node, device: torch.device) -> Any:
+    """Tensors in the place of what a node returns: ones, or zeros where they count."""
+    tensors = [
+        None if form is None else empty(form, device).fill_(fill(form))
+        for form in map(without_overlap, node.forms)
+    ]
+    laid = [
+        None if tensor is None or form is None else relaid(tensor, form)
+        for tensor, form in zip(tensors, node.forms, strict=True)
+    ]
+    return laid[0] if len(laid) == 1 else laid
+
+
+def without_overlap(form: Form | None) -> Form | None:
+    """Storage of a tensor as one row of numbers."""
+    if form is None:
+        return None
+    return Form(shape=(form.span,), stride=(1,), offset=0, dtype=form.dtype)
+
+
+def relaid(row: Tensor, form: Form) -> Tensor:
+    """A row of numbers in the shape of a form."""
+    return row.as_strided(form.shape, form.stride)
+
+
+def fill(form: Form) -> float:
+    """A number that any operator takes: an index is 0."""
+    return 1.0 if form.dtype.is_floating_point or form.dtype.is_complex else 0
+
+
+def empty(form: Form, device: torch.device) -> Tensor:
+    """Memory for a tensor."""
+    return torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device=device)
+
+
+def check_same(node: Node, result: Any) -> None:
+    """Raise `IncompatibleError` if an operator returns what was not captured."""
+    leaves = list(result) if isinstance(result, tuple | list) else [result]
+    for form, leaf in zip(node.forms, leaves, strict=False):
+        if form is None or not isinstance(leaf, Tensor):
+            continue
+        found = Form.of(leaf)
+        if (found.shape, found.stride) != (form.shape, form.stride):
+            raise IncompatibleError(
+                f"{node.operator} returns {found.text} on this device, but "
+                f"{form.text} was captured, so its bytes cannot be planned: use a "
+                "release of torch that Plimsoll is tested with, or a chain of layers"
+            )
+
+
+def optimizer_cost(
+    form: Form, workload: PlacedWorkload, device: Device
+) -> OptimizerCost:
+    """Cost of the optimizer of one parameter, from its second step on."""
+    parameter = nn.Parameter(empty(form, device.torch_device).fill_(1.0))
+    parameter.grad = torch.ones_like(parameter)
+    before = device.allocated_bytes
+    optimizer = LayerOptimizer([parameter], workload.optimizer)
+    optimizer.step(0.0)
+    after = device.allocated_bytes
+    device.read_peak()
+    optimizer.step(0.0)
+    peak = device.read_peak().allocated
+    return OptimizerCost(state_bytes=after - before, step_bytes=max(0, peak - after))

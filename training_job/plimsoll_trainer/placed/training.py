@@ -1,0 +1,196 @@
+"""One rank of a placed graph: its states, and what happens in a step.
+
+    M micro-batches, one after the other     the rank's actions, `interpreter`
+    add gradients over replicas              in place, parameter by parameter
+    divide by M D, clip by the norm of all   squares summed in the order of the model
+    step, parameter by parameter             gradients are zero afterwards
+
+So losses, norms and weights are the same to the bit for every placement. The few
+numbers that ranks tell each other besides, losses and squares, are not counted.
+
+In: a workload, its graph, the profile that was placed, the placement, the ranks. Called
+by whoever runs a `PlacementPlan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from plimsoll_planner.graph.actions import Action, Step, actions_of
+from plimsoll_planner.graph.transfers import Placed
+from plimsoll_planner.records.graph_profile import GraphProfile
+from plimsoll_trainer.emulated.device import host_memory
+from plimsoll_trainer.engine.layer_optimizer import scale, squared_norm
+from plimsoll_trainer.engine.world import World
+from plimsoll_trainer.errors import PlanMismatchError
+from plimsoll_trainer.placed.graph import CapturedGraph, Form
+from plimsoll_trainer.placed.interpreter import Given, Interpreter
+from plimsoll_trainer.placed.profile import require_same
+from plimsoll_trainer.placed.states import owned_states
+from plimsoll_trainer.placed.transport import Transport, as_row
+from plimsoll_trainer.placed.workload import PlacedWorkload
+
+NORM_OFFSET = 1e-6
+"""Against division by zero, as in torch.nn.utils.clip_grad_norm_."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedStep:
+    """Result of a step, alike on every rank."""
+
+    loss: float
+    """Mean over the global batch."""
+    gradient_norm: float
+    """Before clipping."""
+
+
+class PlacedTrainer:
+    """Builds one rank's share and runs steps; all ranks call each method together.
+
+    Raises:
+        OtherWorkloadError: the graph is not the one that was placed.
+        PlanMismatchError: the placement is for another number of devices.
+    """
+
+    def __init__(
+        self,
+        workload: PlacedWorkload,
+        graph: CapturedGraph,
+        *,
+        profile: GraphProfile,
+        placed: Placed,
+        world: World,
+        micro_batch: int,
+        num_micro_batches: int = 1,
+    ) -> None:
+        """Build what stands on this rank, in the state before the first step."""
+        require_same(graph, profile)
+        if placed.num_devices != world.num_stages:
+            raise PlanMismatchError(
+                f"the placement is for {placed.num_devices} devices, and a replica has "
+                f"{world.num_stages} ranks: start as many, or place the graph again"
+            )
+        self.workload, self.graph, self.world = workload, graph, world
+        self.placed, self.profile = placed, profile
+        self.micro_batch, self.num_micro_batches = micro_batch, num_micro_batches
+        devices = placed.device.tolist()
+        self.states = owned_states(
+            workload, graph, lambda node: devices[node] == world.stage, world.device
+        )
+        """Of this rank."""
+        actions = actions_of(placed, profile)[world.stage]
+        end = 2 * len(graph.nodes)
+        self._body = [action for action in actions if action.moment < end]
+        self._end = [one for one in actions if one.moment == end]
+        self._takes_samples = any(
+            devices[node] == world.stage for node in inputs(graph)
+        )
+        self._interpreter = Interpreter(
+            *(graph, Transport(world), world.device, workload.seed),
+            states={one.node: one.tensor.detach() for one in self.states},
+            gradients={
+                one.place: one.gradient
+                for one in self.states
+                if one.gradient is not None
+            },
+        )
+
+    @property
+    def trained(self) -> list[torch.Tensor]:
+        """Gradients of this rank, in the order of the model."""
+        return [one.gradient for one in self.states if one.gradient is not None]
+
+    def run_step(self, step: int) -> PlacedStep:
+        """Train on the global batch of one step."""
+        losses: list[float] = []
+        for index in range(self.num_micro_batches):
+            self._interpreter.run(self._body, self._given(step, index))
+            loss = self._interpreter.value(self.graph.loss)
+            losses += [] if loss is None else [float(loss)]
+            del loss
+            if index < self.num_micro_batches - 1:
+                self._free_kept()
+        self.reduce_gradients()
+        with host_memory():
+            mean = self.mean_loss(losses)
+            norm = self.clip_gradients()
+        factor = self.workload.learning_rate_factor(step)
+        for state in self.states:  # in the order of the actions of kind STEP
+            if state.optimizer is not None:
+                state.optimizer.step(factor)
+        self._free_kept()
+        return PlacedStep(loss=mean, gradient_norm=norm)
+
+    def first_sample(self, micro_batch: int) -> int:
+        """First sample of a micro-batch of this replica in the global batch."""
+        index = self.world.replica * self.num_micro_batches + micro_batch
+        return index * self.micro_batch
+
+    def _given(self, step: int, index: int) -> Given:
+        """Samples of a micro-batch, if this rank needs any."""
+        first = self.first_sample(index)
+        with host_memory():
+            made = (
+                self.workload.batch(step, first, self.micro_batch)
+                if self._takes_samples
+                else ()
+            )
+        return Given(tensors=made, step=step, first_sample=first)
+
+    def _free_kept(self) -> None:
+        """Let go of what is kept to the end of a micro-batch."""
+        kept: list[Action] = [one for one in self._end if one.step is not Step.STEP]
+        self._interpreter.run(kept, Given(tensors=(), step=0, first_sample=0))
+
+    @torch.no_grad()
+    def reduce_gradients(self) -> None:
+        """Add gradients of all replicas up, and turn sums into means."""
+        if self.world.num_replicas > 1:
+            for gradient in self.trained:
+                row = as_row(gradient, Form.of(gradient))
+                dist.all_reduce(row, group=self.world.data_group)
+        count = self.num_micro_batches * self.world.num_replicas
+        if count > 1:
+            with host_memory():
+                scale(self.trained, 1.0 / count)
+
+    def mean_loss(self, losses: Sequence[float]) -> float:
+        """Mean over all micro-batches of all replicas, summed in their order."""
+        sums = self.zeros(self.world.num_replicas)
+        if losses:
+            sums[self.world.replica] = sum(losses)
+        dist.all_reduce(sums)
+        total = float(sums.sum())
+        return total / (self.num_micro_batches * self.world.num_replicas)
+
+    @torch.no_grad()
+    def clip_gradients(self) -> float:
+        """Scale gradients so that their norm over all ranks is within the limit.
+
+        Each parameter's square has a place of its own, and others add zeros, which is
+        exact: so the norm does not depend on the placement.
+        """
+        squares = self.zeros(len(self.graph.states))
+        for state in self.states:
+            if state.gradient is not None:
+                found = squared_norm([state.gradient], self.world.device)
+                squares[state.place] = found
+        dist.all_reduce(squares, group=self.world.pipeline_group)
+        norm = float(squares.sum().sqrt())
+        most = self.workload.max_gradient_norm
+        if most is not None and norm > most:
+            scale(self.trained, most / (norm + NORM_OFFSET))
+        return norm
+
+    def zeros(self, count: int) -> torch.Tensor:
+        """Numbers that ranks add up."""
+        return torch.zeros(count, dtype=torch.float64, device=self.world.device)
+
+
+def inputs(graph: CapturedGraph) -> list[int]:
+    """Nodes that a batch gives."""
+    return [node for node in graph.inputs if node >= 0]
