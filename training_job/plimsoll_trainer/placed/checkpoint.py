@@ -37,7 +37,7 @@ from plimsoll_trainer.checkpoint.manifest import (
 from plimsoll_trainer.checkpoint.saver import Written, write_boxes, write_metadata
 from plimsoll_trainer.checkpoint.state import LAYERS, MASTERS, OPTIMIZER, state_of
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.placed.states import OwnedState
 from plimsoll_trainer.placed.training import PlacedTrainer
 
