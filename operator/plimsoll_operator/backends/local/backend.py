@@ -117,7 +117,9 @@ class LocalBackend:
         """Search, with the replays that are known."""
         await self.observer.solve_cache.solve(
             asked,
-            lambda *search: in_thread(partial(search_once, *search)),
+            lambda problem, known, first: in_thread(
+                partial(search_once, problem, known, first)
+            ),
         )
 
     async def revise(self, asked: ReviseQuestion, problem: Problem) -> None:
