@@ -137,8 +137,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the hub was asked for; it has nothing."""
     names: list[Any] = []
 
-    def load(name: str, **options: object) -> None:
-        names.append((name, options["revision"]))
+    def load(path: str, **options: object) -> None:
+        names.append((path, options["name"], options["revision"]))
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -156,8 +156,10 @@ def test_the_hub_is_asked_for_what_is_no_path(
             found(path)
     assert asked == []
     with pytest.raises(WorkloadError, match=r"org/v1\.5 .*no route: check the name"):
-        found({"path": "org/v1.5", "revision": "main"})
-    assert asked == [("org/v1.5", "main")]
+        found({"path": "org/v1.5", "subset": "en", "revision": "main"})
+    assert asked == [("org/v1.5", "en", "main")]
+    with pytest.raises(WorkloadError, match=r"has no subset 'en', for it is at hand"):
+        found({"path": "build", "subset": "en"})
 
 
 def test_a_name_is_no_pattern(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def rows_of(source: DataSource, cache: Path) -> Iterator[dict[str, Any]]:
         with readable(name, advice):
             yield from load(
                 name,
-                source.subset,
+                name=source.subset,
                 split=source.split,
                 revision=source.revision,
                 streaming=True,
