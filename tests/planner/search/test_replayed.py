@@ -220,7 +220,7 @@ def test_a_replay_that_never_agrees_ends_uncertified() -> None:
 def test_a_search_goes_on_from_its_first_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it has answered before is not searched again, and the end is the same."""
+    """The search does not run a second time, and the plan at the end is the same."""
     problem = a_problem(96)
     whole = solve_with_replay(problem, replay_as(1.0, []))
     first = solve(problem)

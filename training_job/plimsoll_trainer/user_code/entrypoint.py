@@ -156,10 +156,10 @@ def check_arguments(
             if name not in names and "unexpected keyword" in str(error):
                 refuse(entrypoint, f"has no argument {name!r}: {one_of(name, names)}")
         if missing := missing_in(signature, arguments):
+            noun = "argument" if len(missing) == 1 else "arguments"
             refuse(
                 entrypoint,
-                f"needs the argument{'s'[: len(missing) - 1]} {', '.join(missing)}: "
-                "give a value for each",
+                f"needs the {noun} {', '.join(missing)}: give a value for each",
             )
         refuse(
             entrypoint,
