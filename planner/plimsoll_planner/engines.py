@@ -60,6 +60,22 @@ PLIMSOLL = EngineTraits(
 )
 """Plimsoll's own trainer on torch 2.15's Schedule1F1B."""
 
+GRAPH = replace(
+    PLIMSOLL,
+    engine="graph",
+    can=EngineCapabilities(
+        schedules=(Schedule.PLACED,),
+        fewer_micro_batches_than_stages=True,
+        in_flight_caps=False,
+        uneven_stages=True,
+        recompute=Granularity.JOB,
+        shardings=(Sharding.NONE,),
+        shardings_with_pipeline=(Sharding.NONE,),
+        tensor_parallel=False,
+    ),
+)
+"""The same trainer where it places operators one by one (`plimsoll_trainer.placed`)."""
+
 TENSOR_DEGREES = (1, 2, 4, 8)
 """By which layers that can be split are profiled, unless something else is asked for:
 up to the devices of most nodes, which a tensor group does not leave."""
@@ -89,7 +105,7 @@ RELEASE = re.compile(
     r"(\d+)\.(\d+)(?:\.(?P<patch>\d+))?(?:\.\d+)*(?P<early>(a|b|rc|\.dev)\d+)?"
 )
 
-ENGINES = {engine.engine: engine for engine in (PLIMSOLL,)}
+ENGINES = {engine.engine: engine for engine in (PLIMSOLL, GRAPH)}
 
 
 def release_of(version: str) -> Release | None:
@@ -126,6 +142,8 @@ def engine_named(name: str, torch_version: str) -> EngineTraits:
     version = f"torch {dotted(release)}{found['early'] or ''}"
     return replace(
         traits,
+        engine=name,
+        can=ENGINES[name].can,
         version=version,
         verified=is_known,
         num_verified_plans=traits.num_verified_plans if is_known else 0,

@@ -166,9 +166,9 @@ def question_facts(problem: Problem) -> Iterator[tuple[str, str]]:
         parts.append(f"deadline {seconds_text(objective.deadline_s)}")
     elif objective.min_samples_per_s is not None:
         parts.append(f"{number_text(objective.min_samples_per_s)} samples/s or more")
-    elif objective.rate_floor:
+    elif floor := problem.relative_floor:
         noun = device_noun(problem.offers)
-        parts.append(f"{objective.rate_floor:.0%} of the best rate per {noun}, or more")
+        parts.append(f"{floor:.0%} of the best rate per {noun}, or more")
     yield "Question", "; ".join(parts)
 
 

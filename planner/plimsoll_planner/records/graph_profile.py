@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass
 from operator import lt
 
-from plimsoll_planner.records.bounds import Bytes, Digest, Index, Name, Seconds
+from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Name, Seconds
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.record import Record
 
@@ -172,6 +172,15 @@ class GraphProfile(Document):
                 rule = f"group {found[storage]}, in which its storage is"
                 name = self.nodes.name[node]
                 raise self.refuse("nodes.group", rule, f"{name}: {group[node]}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfiledGraph(Record):
+    """Graph of a step of one micro-batch."""
+
+    micro_batch: Count
+    """b, samples."""
+    graph: GraphProfile
 
 
 def digest_of_graph(

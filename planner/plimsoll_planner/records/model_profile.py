@@ -25,6 +25,7 @@ from plimsoll_planner.records.bounds import (
 )
 from plimsoll_planner.records.carried import NOTHING_CARRIED, CarriedColumns
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.graph_profile import ProfiledGraph
 from plimsoll_planner.records.layer_costs import LayerCosts
 from plimsoll_planner.records.precision import NUMBER_BYTES as NUMBER_BYTES
 from plimsoll_planner.records.precision import NUMBERS as NUMBERS
@@ -277,6 +278,9 @@ class ModelProfile(Document):
     """Kinds of layers too large for their split to be compared with the whole."""
     batch_statistics: tuple[LayerStatistics, ...] = ()
     """Layers whose micro-batch a person fixes; see `Problem.batch_statistics`."""
+    graphs: tuple[ProfiledGraph, ...] = ()
+    """Operators of a step, for an engine that places them one by one; micro-batches
+    rise."""
 
     @property
     def tensor_degrees(self) -> tuple[int, ...]:
@@ -335,6 +339,9 @@ class ModelProfile(Document):
                     missing = f"none for {self.kinds[kind]} in variant {variant}"
                     raise self.refuse("costs.kind", rule, missing)
         self._check_carried()
+        batches = [one.micro_batch for one in self.graphs]
+        if batches != sorted(set(batches)):
+            raise self.refuse("graphs", "micro-batches that rise", batches)
 
     @classmethod
     def upgraded(

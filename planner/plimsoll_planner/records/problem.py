@@ -97,6 +97,14 @@ class Problem(Document):
         allowed, runs = self.limits.schedules, self.engine.can.schedules
         return tuple(one for one in runs if not allowed or one in allowed)
 
+    @property
+    def relative_floor(self) -> float:
+        """Part of the best rate that plans must reach, unless a number is asked for.
+
+        None of it where operators are placed: the best of all placements is not known.
+        """
+        return 0.0 if Schedule.PLACED in self.schedules else self.objective.rate_floor
+
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only if it can be computed."""
         self._check_override()

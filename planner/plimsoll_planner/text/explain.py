@@ -16,6 +16,7 @@ from plimsoll_planner.records.certificate import (
     NearestMiss,
     Rule,
 )
+from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import UNCOUNTED
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -290,8 +291,10 @@ def why_text(problem: Problem, answer: Solution) -> str:
         return "why: what was fixed by hand, at the least memory"
     objective = problem.objective
     noun = device_noun(problem.offers)
-    floor = f"{objective.rate_floor:.0%} of the best samples/s per {noun}"
+    floor = f"{problem.relative_floor:.0%} of the best samples/s per {noun}"
     floor += " (`objective.rate_floor`)"
+    if Schedule.PLACED in problem.schedules:
+        floor = "any speed"
     if objective.min_samples_per_s or objective.deadline_s:
         floor = "the samples/s that were asked for"
     paid = " of whole nodes" if problem.limits.whole_nodes else ""

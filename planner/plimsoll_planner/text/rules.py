@@ -25,6 +25,9 @@ RULE_NAMES = {
     Rule.DOMINATED: "smaller micro-batch too large",
     Rule.SEARCHED: "searched",
     Rule.REPLAYED: "replayed",
+    Rule.PLACED: "placed",
+    Rule.PLACEMENT_BOUND: "no placement can fit",
+    Rule.NOT_PLACED: "no placement found",
     Rule.NOT_SEARCHED: "not searched",
 }
 """Words for people in the place of a rule's value, which JSON has."""
@@ -50,6 +53,10 @@ RULES = {
     Rule.DOMINATED: "a smaller micro-batch needs no more memory, and exceeds it",
     Rule.SEARCHED: "all cuts, recomputed layers and choices of stages were searched",
     Rule.REPLAYED: "the replay of its plan decided it",
+    Rule.PLACED: "a placement of its operators fits, by exact peaks",
+    Rule.PLACEMENT_BOUND: "states, or operators with what they read and return, exceed "
+    "the memory wherever they stand",
+    Rule.NOT_PLACED: "heuristics found no placement that fits, which proves nothing",
     Rule.NOT_SEARCHED: "the work limit cut it off",
 }
 COMBINATION = "a combination is an offer, stages, replicas and a micro-batch"
