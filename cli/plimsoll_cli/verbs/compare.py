@@ -68,6 +68,10 @@ def compare(model: str, gpus: int, output: str, **options: Any) -> None:
         del options["recompute"]
     profile = profile_of(model, training_of(options), with_progress)
     problem = read_problem(profile, options)
+    if problem.places_operators:
+        raise click.UsageError(
+            "engine graph places operators, and layers are compared: --engine plimsoll"
+        )
     with at_work("comparing"):
         found = baselines.compare(problem, gpus)
         usual = usual_plans.usual_plans(problem)

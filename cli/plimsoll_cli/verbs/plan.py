@@ -245,6 +245,11 @@ def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Soluti
     """Search as many GPUs at other speeds; imported here for the same reason."""
     from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
 
+    if problem.places_operators:
+        raise click.UsageError(
+            "--frontier is of layers, and engine graph places operators; leave one of "
+            "them away"
+        )
     return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
 
 

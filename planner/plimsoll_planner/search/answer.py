@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from plimsoll_planner.records.certificate import Certificate
-from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import (
@@ -61,7 +60,7 @@ def solve_as_fixed(
     problem: Problem, clock: Callable[[], float]
 ) -> Solution | Infeasible:
     """Best plan with what a person fixed, or what stands in the way; see `solve`."""
-    if Schedule.PLACED in problem.schedules:
+    if problem.places_operators:
         # Imported here, for most questions are about layers.
         from plimsoll_planner.search.placed_answer import solve_placed  # noqa: PLC0415
 

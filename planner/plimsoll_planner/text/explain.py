@@ -16,7 +16,6 @@ from plimsoll_planner.records.certificate import (
     NearestMiss,
     Rule,
 )
-from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import UNCOUNTED
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -293,7 +292,7 @@ def why_text(problem: Problem, answer: Solution) -> str:
     noun = device_noun(problem.offers)
     floor = f"{problem.relative_floor:.0%} of the best samples/s per {noun}"
     floor += " (`objective.rate_floor`)"
-    if Schedule.PLACED in problem.schedules:
+    if problem.places_operators:
         floor = "any speed"
     if objective.min_samples_per_s or objective.deadline_s:
         floor = "the samples/s that were asked for"
