@@ -47,9 +47,9 @@ NAMES = (
     "cheapest",
 )
 """The longest first."""
-NIGHTLY = {"llama-70b", "shared-layer", "offload"}
-"""One asks what `llama-8b` asks, and replays ten times as much; of the others, tests of
-the planner and of the trainer hold both halves."""
+NIGHTLY = {"llama-70b", "cheapest", "shared-layer", "offload", "tiny-llama"}
+"""Some ask what `llama-8b` asks, for as much again or ten times as much; of the others,
+tests of the planner and of the trainer hold both halves."""
 QUICKSTART = "tiny-gpt"
 SHARED_HOME = {"override": "own-module"}
 """Of one model: its profile is made once."""
@@ -208,7 +208,10 @@ def require_trained(example: Example) -> None:
     assert example.status.observed.error_percent < MOST_ERROR_PERCENT
 
 
-@pytest.mark.parametrize("name", [QUICKSTART, "tiny-llama", "own-module"])
+@pytest.mark.parametrize(
+    "name",
+    [QUICKSTART, "own-module", pytest.param("tiny-llama", marks=pytest.mark.nightly)],
+)
 def test_a_model_trains_on_the_fewest_devices(
     name: str, futures: dict[str, Future[Example]]
 ) -> None:
@@ -233,7 +236,7 @@ def test_what_a_program_reads_holds_losses_and_proof(
     futures: dict[str, Future[Example]],
 ) -> None:
     """All losses, and why each smaller count fails."""
-    example = done(futures, "tiny-llama")
+    example = done(futures, "own-module")
     printed = json.loads(example.ended.out)
     losses = {step["step"]: step["loss"] for step in printed["losses"]}
     assert losses == example.run.losses(example.name)
@@ -355,6 +358,7 @@ def test_a_large_llama_is_planned_without_a_gpu(
     assert f": 1 node{idle}, " in message
 
 
+@pytest.mark.nightly
 def test_the_cheapest_is_not_the_fewest(futures: dict[str, Future[Example]]) -> None:
     """A whole node of 8 is done so much sooner that one GPU of it costs more."""
     example = done(futures, "cheapest")

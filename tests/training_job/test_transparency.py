@@ -67,7 +67,7 @@ class Kind:
     """Micro-batches in flight on every stage."""
     micro_batch: int = 2
     global_batch: int = 16
-    num_steps: int = 10
+    num_steps: int = 4
     make: Callable[..., Workload] = a_gpt
     workload: tuple[tuple[str, Any], ...] = ()
     """Its fields."""
@@ -463,6 +463,7 @@ RECIPE_KINDS = {
         cuts=(0, 5),
         recomputed=frozenset((4,)),
         tolerances=FP16_TOLERANCES,
+        num_steps=10,  # after four the scale is too large, and no gradient is finite
         workload=(FP16, SCALED, *IN_PIECES),
     ),
 }

@@ -21,7 +21,7 @@ from plimsoll_operator.backends.local.task_processes import is_supervisor
 from tests.support.home_runs import HomeRun, kill_now, rank_of, wait_until_gone, watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "6"))
+NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "3"))
 KILLS_PER_RUN = 3
 SEED = 20261121
 MOST_RUNS = 20

@@ -11,7 +11,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from tests.operator.backends.local.test_kills import VICTIMS, victims
 from tests.support.home_runs import (
     LARGE,
     ROOT,
-    Ended,
     HomeRun,
     kill_now,
     wait_until_gone,
@@ -82,16 +82,26 @@ def test_layers_leave_a_rank_that_is_slow(run: HomeRun, code: Path) -> None:
     assert run.losses("fast") == moved
 
 
-def revising(run: HomeRun) -> subprocess.Popen[str]:
-    """Start a command that revises its plan again and again."""
+@contextmanager
+def revising(run: HomeRun, printed: Path) -> Generator[subprocess.Popen[str]]:
+    """Start a command that revises its plan again and again; it is gone at the end.
+
+    It prints into a file: it would wait for a reader of a pipe that is full.
+    """
     words = run.words(*LARGE)
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.revising_run", *words[3:]],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with printed.open("w") as output:
+        command = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.revising_run", *words[3:]],
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            text=True,
+        )
+    try:
+        yield command
+    finally:
+        command.kill()
+        command.wait()
 
 
 def num_followed(run: HomeRun) -> int:
@@ -145,26 +155,26 @@ def test_kills_in_the_middle_of_revisions(
     dice = random.Random(f"{SEED}/{case}")  # noqa: S311 - no secret
     run = still.copy(tmp_path)
     run.write(steps=STEPS, batch=BATCH, extra=ALWAYS, name="revised")
-    kills, ended = 0, Ended(-1, "", "")
+    printed, kills, code = tmp_path / "printed", 0, -1
     with watched(run) as gangs:
         for _ in range(MOST_RUNS):
-            command, spared = revising(run), dice.randint(1, MOST_SPARED)
-            for _ in appearances(run, command):
-                spared -= 1
-                if kills < KILLS_PER_RUN and spared <= 0:
-                    spared = dice.randint(1, MOST_SPARED)
-                    time.sleep(dice.uniform(0, MIDST_S))
-                    what = victims(dice.choice(VICTIMS), run, command)
-                    kills += kill_now(what) > 0
-            out, err = command.communicate()
-            ended = Ended(command.returncode, out, err)
-            if ended.code >= 0:  # not killed
-                assert ended.code == ExitCode.DONE, ended.err
+            spared = dice.randint(1, MOST_SPARED)
+            with revising(run, printed) as command:
+                for _ in appearances(run, command):
+                    spared -= 1
+                    if kills < KILLS_PER_RUN and spared <= 0:
+                        spared = dice.randint(1, MOST_SPARED)
+                        time.sleep(dice.uniform(0, MIDST_S))
+                        what = victims(dice.choice(VICTIMS), run, command)
+                        kills += kill_now(what) > 0
+                code = command.returncode
+            if code >= 0:  # not killed
+                assert code == ExitCode.DONE, printed.read_text()
                 assert run.losses("revised") == still.losses()
                 if kills == KILLS_PER_RUN:
                     break
     assert kills == KILLS_PER_RUN
-    assert ended.code == ExitCode.DONE, ended.err
+    assert code == ExitCode.DONE, printed.read_text()
     assert num_followed(run) > 0
     assert gangs.most_gangs <= 1
     assert gangs.most_of_a_rank <= 1
