@@ -284,7 +284,10 @@ def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> Non
     }
 
 
-@pytest.mark.parametrize("dying", [None, profiler, several_probers])
+@pytest.mark.parametrize(
+    "dying",
+    [pytest.param(None, marks=pytest.mark.nightly), profiler, several_probers],
+)
 def test_several_probers_find_what_one_does(
     dying: ModuleType | None, traced: ModelProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -346,7 +346,22 @@ FEW = {
 }
 
 
-@pytest.mark.parametrize("case", FEW.values(), ids=FEW)
+EACH_CHANGE = {
+    *("as many as stages", "one more than stages", "many", "divided parameters"),
+    *("capped", "given back"),
+}
+"""Of `FEW`: what schedules and ends of stages do; the others run at night."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=name, marks=() if name in EACH_CHANGE else pytest.mark.nightly
+        )
+        for name, case in FEW.items()
+    ],
+)
 def test_few_micro_batches_stand_for_all(case: Case) -> None:
     """And a shorter pipeline for the whole one: every phase's peak, to the byte."""
     for few, whole in run_on_device(few_and_whole_peaks, case):

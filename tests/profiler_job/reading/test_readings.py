@@ -18,8 +18,25 @@ from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import bundled, configuration_of
 
 
+def smallest() -> set[str]:
+    """Smallest bundled model of each architecture."""
+    known = bundled()
+    by_size = sorted(known, key=lambda name: -known[name]["parameters"])
+    kind = {name: known[name]["configuration"]["model_type"] for name in by_size}
+    return set({kind[name]: name for name in by_size}.values())
+
+
+SMALLEST = smallest()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(bundled()))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in SMALLEST else pytest.mark.nightly)
+        for name in sorted(bundled())
+    ],
+)
 def test_a_bundled_model_has_its_parameters(name: str) -> None:
     """As many as its layers hold, shared ones once."""
     reading = reading_of(configuration_of(name))
