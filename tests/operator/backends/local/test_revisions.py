@@ -35,7 +35,7 @@ from tests.support.home_runs import (
     watched,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "2"))
 KILLS_PER_RUN = 2
 MOST_RUNS = 20
