@@ -13,7 +13,7 @@ from operator import itemgetter
 from plimsoll_cli.output.scales import ticks
 
 WIDTH, HEIGHT = 460, 230
-LEFT, RIGHT, TOP, BOTTOM = 54, 76, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 60, 84, 14, 40
 """Margins around the axes; units of the SVG."""
 NARROW = 26
 """Margin on the right for rings alone, without a text beside the last mark."""
