@@ -34,7 +34,7 @@ from tests.support.workloads import a_gpt
 
 Trace = list[tuple[float, float]]
 """Loss and norm of each step."""
-NUM_LAYERS, NUM_STEPS = 8, 5
+NUM_LAYERS, NUM_STEPS = 8, 10
 SCALING = LossScaling(first=2.0**21, growth=2.0**6, steps_to_growth=3)
 """Overflows at first, and again once it has been raised."""
 CPU = torch.device("cpu")
