@@ -48,8 +48,9 @@ NAMES = (
 )
 """The longest first."""
 NIGHTLY = {"llama-70b", "cheapest", "shared-layer", "offload", "tiny-llama"}
-"""Some ask what `llama-8b` asks, for as much again or ten times as much; of the others,
-tests of the planner and of the trainer hold both halves."""
+"""`llama-8b` and the fine-tune stand for other large and small models of transformers,
+which cost as much again or ten times as much; tests of the planner hold the cheapest,
+and with those of the trainer both halves of the rest."""
 QUICKSTART = "tiny-gpt"
 SHARED_HOME = {"override": "own-module"}
 """Of one model: its profile is made once."""

@@ -35,6 +35,7 @@ from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.random_keys import random_key, seed_device
 from plimsoll_trainer.workload import LossScaling, Tie, TokenLoss, Workload
+from tests.support.cases import all_but
 from tests.support.ranks import run_ranks
 from tests.support.workloads import (
     a_gpt,
@@ -402,6 +403,8 @@ SCALED = (
     LossScaling(first=2.0**24, backoff=2.0**-3, growth=2.0**6, steps_to_growth=3),
 )
 """Overflows at first, is then raised until it does so again."""
+IN_FP16: dict[str, Any] = {"tolerances": FP16_TOLERANCES, "num_steps": 10}
+"""Enough steps for that, and a last one whose gradients are finite."""
 RECIPE_KINDS = {
     "pure bf16": Kind(cuts=(0, 2, 5), tolerances=BF16, workload=(PURE,)),
     "pure bf16, replicas divide sums in bf16": Kind(
@@ -431,7 +434,7 @@ RECIPE_KINDS = {
         cuts=(0, 2, 5),
         replicas=2,
         recomputed=frozenset((1,)),
-        tolerances=FP16_TOLERANCES,
+        **IN_FP16,
         workload=(FP16, SCALED),
     ),
     "fp16, divided": Kind(
@@ -446,7 +449,7 @@ RECIPE_KINDS = {
     "fp16 in autocast": Kind(
         cuts=(0, 3, 5),
         replicas=2,
-        tolerances=FP16_TOLERANCES,
+        **IN_FP16,
         workload=(FP16_AUTOCAST, SCALED),
     ),
     "frozen first layers, three stages": Kind(
@@ -462,8 +465,7 @@ RECIPE_KINDS = {
     "fp16 in pieces": Kind(
         cuts=(0, 5),
         recomputed=frozenset((4,)),
-        tolerances=FP16_TOLERANCES,
-        num_steps=10,  # after four the scale is too large, and no gradient is finite
+        **IN_FP16,
         workload=(FP16, SCALED, *IN_PIECES),
     ),
 }
@@ -489,12 +491,7 @@ LARGE_KINDS = {
 }
 QUICK_KINDS = ("two stages", "two replicas", "bf16")
 """In the inner loop; each starts its ranks, and all of them take 80 s of CPU."""
-PARAMS = [
-    pytest.param(kind, id=name, marks=() if name in QUICK_KINDS else pytest.mark.slow)
-    for name, kind in (
-        KINDS | DIVIDED_KINDS | GATHERED_KINDS | RECIPE_KINDS | LARGE_KINDS
-    ).items()
-]
+EVERY_KIND = KINDS | DIVIDED_KINDS | GATHERED_KINDS | RECIPE_KINDS | LARGE_KINDS
 
 
 def relative(left: Tensor, right: Tensor) -> float:
@@ -531,7 +528,7 @@ def test_every_token_counts_alike(kind: Kind) -> None:
             assert relative(gradient, gradients[name]) <= 1e-4, name
 
 
-@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("kind", all_but(QUICK_KINDS, EVERY_KIND, pytest.mark.slow))
 def test_a_plan_trains_the_same_model(kind: Kind) -> None:
     """Losses, norms and every gradient equal one process.
 

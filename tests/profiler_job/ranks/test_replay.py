@@ -35,6 +35,7 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.torch_internals.pipeline import pretend_p2p, single_process
 from plimsoll_trainer.workload import Workload
 from tests.support import unet
+from tests.support.cases import all_but
 from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device, run_ranks
 from tests.support.workloads import (
@@ -344,8 +345,6 @@ FEW = {
     "turned": TURNING,
     "given back": GIVING_BACK,
 }
-
-
 EACH_CHANGE = {
     *("as many as stages", "one more than stages", "many", "divided parameters"),
     *("capped", "given back"),
@@ -353,15 +352,7 @@ EACH_CHANGE = {
 """Of `FEW`: what schedules and ends of stages do; the others run at night."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case, id=name, marks=() if name in EACH_CHANGE else pytest.mark.nightly
-        )
-        for name, case in FEW.items()
-    ],
-)
+@pytest.mark.parametrize("case", all_but(EACH_CHANGE, FEW, pytest.mark.nightly))
 def test_few_micro_batches_stand_for_all(case: Case) -> None:
     """And a shorter pipeline for the whole one: every phase's peak, to the byte."""
     for few, whole in run_on_device(few_and_whole_peaks, case):

@@ -15,6 +15,7 @@ from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
+from tests.support.cases import all_but
 from tests.support.ranks import run_on_device, run_ranks
 from tests.support.split_workloads import a_split_gpt
 from tests.support.workloads import SEQUENCE
@@ -46,10 +47,7 @@ KINDS = {
         workload=(WIDE, ("precision", Precision.BF16)),
     ),
 }
-PARAMS = [
-    pytest.param(kind, id=name, marks=() if place == 0 else pytest.mark.slow)
-    for place, (name, kind) in enumerate(KINDS.items())
-]
+QUICK_KINDS = tuple(KINDS)[:1]
 Peaks = dict[Phase, int]
 
 
@@ -93,7 +91,7 @@ def replayed_peaks(kind: Kind, stage: int) -> Peaks:
     return replay_stage(job, stage)
 
 
-@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("kind", all_but(QUICK_KINDS, KINDS, pytest.mark.slow))
 def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: Kind) -> None:
     """Of every phase to the byte, but for scalars; of several ranks the least counts.
 

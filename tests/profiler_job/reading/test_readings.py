@@ -16,26 +16,23 @@ from plimsoll_profiler.reading.readings import read_model, reading_of
 from plimsoll_profiler.reading.tasks import Family, family_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.huggingface.configurations import bundled, configuration_of
+from tests.support.cases import all_but
 
-
-def smallest() -> set[str]:
-    """Smallest bundled model of each architecture."""
-    known = bundled()
-    by_size = sorted(known, key=lambda name: -known[name]["parameters"])
-    kind = {name: known[name]["configuration"]["model_type"] for name in by_size}
-    return set({kind[name]: name for name in by_size}.values())
-
-
-SMALLEST = smallest()
+SMALLEST = {
+    bundled()[name]["configuration"]["model_type"]: name
+    for name in sorted(bundled(), key=lambda name: -bundled()[name]["parameters"])
+}
+"""Bundled model of each architecture; the others are read at night."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in SMALLEST else pytest.mark.nightly)
-        for name in sorted(bundled())
-    ],
+    all_but(
+        SMALLEST.values(),
+        {name: name for name in sorted(bundled())},
+        pytest.mark.nightly,
+    ),
 )
 def test_a_bundled_model_has_its_parameters(name: str) -> None:
     """As many as its layers hold, shared ones once."""
