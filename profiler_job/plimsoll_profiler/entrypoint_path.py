@@ -51,7 +51,8 @@ def require_module(entrypoint: str) -> None:
 
 def find(name: str, places: Sequence[str]) -> ModuleSpec | None:
     """Spec of a module, found without importing it."""
-    found = PathFinder.find_spec(name, places)
+    # By its last part: a package without __init__.py asks for its parent's module.
+    found = PathFinder.find_spec(name.rpartition(".")[2], places)
     if found is None and "." not in name:
         with contextlib.suppress(ValueError):  # no name at all, or that of a script
             found = importlib.util.find_spec(name)  # installers have ways of their own

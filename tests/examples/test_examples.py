@@ -55,7 +55,7 @@ QUICKSTART = "tiny-gpt"
 SHARED_HOME = {"override": "own-module"}
 """Of one model: its profile is made once."""
 TRAINED = ("tiny-gpt", "tiny-llama")
-STEPS, FEWER_STEPS = 60, 20
+STEPS, FEWER_STEPS = 60, 10
 """Of those that train long, in their manifests and for each change."""
 AT_A_TIME = 2
 LARGE = ("llama-70b", "llama-8b", "cheapest")

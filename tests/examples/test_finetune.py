@@ -34,7 +34,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "num_devices"), [("full", 2), ("lora", 1)])
+@pytest.mark.parametrize(
+    ("name", "num_devices"),
+    [pytest.param("full", 2, marks=pytest.mark.nightly), ("lora", 1)],
+)
 def test_a_model_is_tuned_and_written_back(
     name: str, num_devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,11 @@ from tests.support.builders import a_plan, a_profile
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a folder with a script and a package, which raise when imported."""
     (tmp_path / "their_package").mkdir()
-    for name in ("their_script", "their_package/__init__", "their_package/model"):
+    (tmp_path / "their_space" / "inner").mkdir(parents=True)
+    for name in (
+        *("their_script", "their_package/__init__", "their_package/model"),
+        "their_space/inner/model",
+    ):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -33,7 +37,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "module",
-    ["their_script", "their_package", "their_package.model", "json.decoder", "math"],
+    [
+        *("their_script", "their_package", "their_package.model"),
+        *("their_space.inner.model", "json.decoder", "math"),
+    ],
 )
 def test_a_module_is_found_from_the_current_folder(module: str) -> None:
     """Or wherever Python finds it; it is not imported."""
@@ -48,6 +55,7 @@ def test_a_module_is_found_from_the_current_folder(module: str) -> None:
         "their_script.model",
         "their_package.modle",
         "their_package..x",
+        "their_space.inner.modle",
         "",
     ],
 )

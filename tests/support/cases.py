@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
+
+
+def at_night(names: Collection[str], cases: Mapping[str, object]) -> list[Any]:
+    """Every case under its name; those that are named run at night, for others do."""
+    unknown = set(names) - cases.keys()
+    assert not unknown, f"no case is named {sorted(unknown)}"
+    return all_but(cases.keys() - set(names), cases, pytest.mark.nightly)
+
+
+def named(names: Iterable[str]) -> dict[str, object]:
+    """Cases that are their names."""
+    return {name: name for name in names}
 
 
 def all_but(

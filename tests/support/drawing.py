@@ -15,7 +15,7 @@ import pytest
 
 from tools.ci import IN_CI
 
-PROFILES = {"quick": 0.25, "ci": 1.0, "nightly": 20.0}
+PROFILES = {"quick": 0.25, "ci": 0.5, "nightly": 20.0}
 """How many times the usual number of instances each profile draws."""
 CHOSEN = os.environ.get("PLIMSOLL_DRAWS") or "ci"
 

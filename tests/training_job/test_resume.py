@@ -193,7 +193,9 @@ def test_state_is_read_wherever_it_is_held(job: Job) -> None:
     assert found == pytest.approx(losses(job.report("whole")), rel=1e-6)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "precision", ["fp32", pytest.param("bf16", marks=pytest.mark.nightly)]
+)
 def test_what_tensor_groups_share_is_read_by_any_plan(job: Job, precision: str) -> None:
     """Stages, replicas that divide state, parts of layers and of sequences take turns.
 

@@ -17,7 +17,7 @@ from plimsoll_trainer.engine.split_tensors import here, is_split, parameters_her
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.workload import Tie
-from tests.support.cases import all_but
+from tests.support.cases import at_night
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt, a_whole_gpt
 from tests.training_job.test_transparency import (
@@ -88,10 +88,14 @@ KINDS |= {
     ),
     "fp16": replace(KINDS["bf16"], tolerances=FP16_TOLERANCES, workload=(FP16, SCALED)),
 }
-QUICK_KINDS = ("two parts",)
+SIMILAR = (
+    *("four parts", "two stages, two replicas that divide state, recomputed"),
+    *("bf16", "bf16 with sequences", "fp16"),
+)
+"""With sequences, or in autocast, the same and more is split."""
 
 
-@pytest.mark.parametrize("kind", all_but(QUICK_KINDS, KINDS, pytest.mark.slow))
+@pytest.mark.parametrize("kind", at_night(SIMILAR, KINDS))
 def test_a_tensor_group_trains_the_same_model(kind: Kind) -> None:
     """Losses, norms and every gradient equal one process, on all ranks."""
     losses, norms, gradients = train_alone(kind)

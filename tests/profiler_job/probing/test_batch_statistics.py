@@ -218,6 +218,8 @@ def test_what_cannot_be_tried_is_no_error() -> None:
 
 def test_a_profile_records_them() -> None:
     """By kind of layer; the layers are named with what they hold."""
-    made = profile_here(a_request("tests.support.workloads:a_sequential"))
+    made = profile_here(
+        a_request("tests.support.workloads:a_sequential", micro_batches=(1, 2))
+    )
     assert made.statistics_text == "norm (BatchNorm1d)"
     assert profile_here(a_request(micro_batches=(1, 2))).statistics_text == ""

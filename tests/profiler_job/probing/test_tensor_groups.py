@@ -216,7 +216,12 @@ def test_sequences_that_cannot_be_split_are_named(
 def test_a_profile_has_rows_of_every_variant() -> None:
     """Those of the second half are of two ranks; ties have bytes of both."""
     made = profile_here(
-        a_request(SPLIT, arguments=f'{{"width": {WIDTH}}}', tensor_degrees=(1, 2))
+        a_request(
+            SPLIT,
+            arguments=f'{{"width": {WIDTH}}}',
+            micro_batches=(1, 2),
+            tensor_degrees=(1, 2),
+        )
     )
     costs = made.costs
     assert made.variants == (*PLAIN[:2], SEQUENCES[0])
@@ -236,6 +241,6 @@ def test_a_profile_has_rows_of_every_variant() -> None:
 
 def test_layers_that_nobody_splits_have_one_variant() -> None:
     """Each rank of a group would have all of them."""
-    made = profile_here(a_request(WHOLE))
+    made = profile_here(a_request(WHOLE, micro_batches=(1, 2)))
     assert made.variants == (Variant(),)
     assert made.costs.forward_messages is None

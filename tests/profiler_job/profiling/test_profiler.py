@@ -94,7 +94,7 @@ def test_bf16_keeps_master_weights() -> None:
         arguments = json.dumps(
             {"depth": 2, "precision": "bf16", "gradient_precision": sums}
         )
-        made = profile_here(a_request(arguments=arguments))
+        made = profile_here(a_request(arguments=arguments, micro_batches=(1, 2)))
         costs = made.costs
         assert costs.parameter_bytes[1] == 2 * 28_272
         assert costs.gradient_bytes[1] == gradient * 28_272

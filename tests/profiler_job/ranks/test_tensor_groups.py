@@ -15,7 +15,7 @@ from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
-from tests.support.cases import all_but
+from tests.support.cases import at_night
 from tests.support.ranks import run_on_device, run_ranks
 from tests.support.split_workloads import a_split_gpt
 from tests.support.workloads import SEQUENCE
@@ -47,7 +47,6 @@ KINDS = {
         workload=(WIDE, ("precision", Precision.BF16)),
     ),
 }
-QUICK_KINDS = tuple(KINDS)[:1]
 Peaks = dict[Phase, int]
 
 
@@ -91,7 +90,7 @@ def replayed_peaks(kind: Kind, stage: int) -> Peaks:
     return replay_stage(job, stage)
 
 
-@pytest.mark.parametrize("kind", all_but(QUICK_KINDS, KINDS, pytest.mark.slow))
+@pytest.mark.parametrize("kind", at_night(("two stages of two parts",), KINDS))
 def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: Kind) -> None:
     """Of every phase to the byte, but for scalars; of several ranks the least counts.
 

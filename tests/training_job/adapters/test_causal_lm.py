@@ -29,6 +29,7 @@ from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import TokenLoss, Workload
+from tests.support.cases import at_night, named
 
 CPU = torch.device("cpu")
 SEQUENCE = 24
@@ -152,7 +153,15 @@ def followed(*families: str) -> list[str]:
     return [name for name in families if IS_LATE or name not in FOLLOWED_LATE]
 
 
-each_family = pytest.mark.parametrize("family", followed(*FAMILIES))
+SIMILAR = {
+    *("llama, tied", "opt", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "mpt"),
+    *("gptj", "cohere", "qwen2_moe"),
+}
+"""Followed as others are."""
+each_family = pytest.mark.parametrize(
+    "family",
+    at_night(SIMILAR.intersection(followed(*FAMILIES)), named(followed(*FAMILIES))),
+)
 
 
 def a_config(family: str, **fields: Any) -> Any:

@@ -55,7 +55,11 @@ def test_an_example_keeps_the_contract(example: Callable[..., Workload]) -> None
 
 
 @pytest.mark.parametrize(
-    ("example", "billions"), [(llama.llama_8b, 8.03), (llama.llama_70b, 70.55)]
+    ("example", "billions"),
+    [
+        (llama.llama_8b, 8.03),
+        pytest.param(llama.llama_70b, 70.55, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_shape_has_the_parameters_of_its_name(
     example: Callable[..., Any], billions: float

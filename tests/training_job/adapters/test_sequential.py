@@ -235,8 +235,9 @@ def test_a_sequential_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.chdir(ROOT)
     entrypoint = "tests.support.workloads:a_sequential"
-    traced = profile_here(a_request(entrypoint))
-    measured = profile_on_device(entrypoint=entrypoint)
+    sizes = (2, 4, 8)
+    traced = profile_here(a_request(entrypoint, micro_batches=sizes))
+    measured = profile_on_device(entrypoint=entrypoint, micro_batches=sizes)
     assert isinstance(measured, ModelProfile)
     assert traced.kinds == ("first", "norm", "once", "bend", "last")
     assert traced.layers.kind == (0, 1, 2, 3, 2, 4)

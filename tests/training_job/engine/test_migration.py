@@ -27,6 +27,7 @@ from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import DEFAULT_TIMEOUT, World, join_world
 from plimsoll_trainer.optimizers import Adafactor, AdamW8bit, Lion, Muon
 from plimsoll_trainer.workload import Layer, LossScaling, Workload
+from tests.support.cases import at_night, named
 from tests.support.drawing import draws
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt
@@ -188,8 +189,12 @@ def by_length(stage: int, first: int, end: int) -> float:
     return end - first
 
 
+SIMILAR = ("tensor", "zero-2", "lion", "8 bits", "dropout")
+"""What they do is part of another kind, or of other tests."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", at_night(SIMILAR, named(KINDS)))
 def test_moves_change_no_bit(name: str) -> None:
     """Layers move, are run otherwise and more or fewer are in flight, at random."""
     kind = KINDS[name]

@@ -217,6 +217,7 @@ def test_changed_code_is_profiled_again(run: HomeRun, code: Path) -> None:
     assert ended.status.attempt == 1
 
 
+@pytest.mark.nightly  # each day, one that goes on changing
 def test_code_that_changes_under_a_job_is_profiled_again_once(
     run: HomeRun, code: Path
 ) -> None:

@@ -106,7 +106,9 @@ def kill_in_rehearsal(run: HomeRun, code: Path, *, all_of_it: bool) -> None:
     command.communicate()
 
 
-@pytest.mark.parametrize("all_of_it", [False, True])
+@pytest.mark.parametrize(
+    "all_of_it", [pytest.param(False, marks=pytest.mark.nightly), True]
+)
 def test_a_run_that_is_killed_while_it_rehearses_goes_on(
     all_of_it: bool, run: HomeRun, code: Path
 ) -> None:
