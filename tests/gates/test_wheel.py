@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.prepare import may_prepare
+from tests.support.cases import at_night, named
 from tools import installed_wheel
 
 pytestmark = pytest.mark.wheel
@@ -223,11 +224,14 @@ def imported(env: Path, extra: str, folder: Path) -> str:
 
 
 @pytest.mark.timeout(900)  # fetches a torch for each Python where none is cached
-@each_python
+@pytest.mark.parametrize("version", at_night(SUPPORTED[1:-1], named(SUPPORTED)))
 def test_everything_works_on_every_python(
     version: str, wheel: Path, tmp_path: Path
 ) -> None:
-    """With all extras every module imports, and a workload is profiled and planned."""
+    """With all extras every module imports, and a workload is profiled and planned.
+
+    On the oldest and the newest; on those between at night.
+    """
     python = python_of(version)
     env = environment(
         tmp_path / "env", python, f"plimsoll-train[local] @ {wheel.as_uri()}"

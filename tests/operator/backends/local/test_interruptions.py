@@ -91,8 +91,7 @@ def test_ctrl_c_in_the_middle_of_anything_leaves_nothing_running(
 
 def disturbed(run: HomeRun, how: str, done: Path) -> Ended:
     """Run the command as `tests.support.disturbed_run` does."""
-    words = run.words(*LARGE)
-    words = words[words.index("run") :]
+    words = run.words()[run.words().index("run") :]
     ended = subprocess.run(
         (sys.executable, "-m", "tests.support.disturbed_run", how, str(done), *words),
         cwd=ROOT,
