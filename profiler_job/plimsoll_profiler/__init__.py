@@ -10,6 +10,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     profiling/          the profile of a workload, from its probes
     reading/            how models of `transformers` are read
     ranks/              ranks of a plan without the others: replay and rehearsal
+    start               starts those of our processes that load torch
     __main__            profile, replay, rehearse: as a process that the loop starts
 
 A room imports those above it and none below.

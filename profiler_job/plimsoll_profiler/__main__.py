@@ -120,7 +120,7 @@ def print_progress(done: int, total: int, what: str) -> None:
 def replay(options: argparse.Namespace) -> NoReturn:
     """Become the replayer, as the device that the plan is for."""
     plan = load(options.plan, HybridPlan)
-    become("ranks.replayer", options, environment_of(plan.offers[0].device_kind))
+    become("replayer", options, environment_of(plan.offers[0].device_kind))
 
 
 def rehearse(options: argparse.Namespace) -> NoReturn:
@@ -128,23 +128,23 @@ def rehearse(options: argparse.Namespace) -> NoReturn:
     plan = load(options.plan, HybridPlan)
     rank = () if options.rank is None else ("--rank", str(options.rank))
     extra = environment_on_device(plan, options.device_memory)
-    become("ranks.rehearser", options, extra, rank)
+    become("rehearser", options, extra, rank)
 
 
 def become(
-    module: str,
+    name: str,
     options: argparse.Namespace,
     extra: Mapping[str, str],
     more: Sequence[str] = (),
 ) -> NoReturn:
-    """This process, replaced by a module of ours with the same plan and entry point.
+    """This process, replaced by another of ours with the same plan and entry point.
 
     Raises:
         IncompatibleError: torch or numpy are missing or too old.
     """
     require_supported()
     words = (
-        *(sys.executable, "-m", f"plimsoll_profiler.{module}"),
+        *(sys.executable, "-m", "plimsoll_profiler.start", name),
         *("--plan", str(options.plan), "--profile", str(options.profile)),
         *("--entrypoint", options.entrypoint, *more),
     )

@@ -13,5 +13,5 @@ host_steps          seconds of such a step in the memory of the host
 divided_state       the same by numbers, where replicas divide it
 layer_state         what a layer holds whatever the micro-batch; what ties share
 batch_statistics    whether samples of a micro-batch depend on one another
-prober              the process: `python -m plimsoll_profiler.probing.prober`
+prober              the process, started by `plimsoll_profiler.start`
 """

@@ -361,7 +361,3 @@ def fits_together(workload: Workload, micro_batch: int) -> bool:
     except WorkloadError:
         return False
     return True
-
-
-if __name__ == "__main__":
-    sys.exit(main())

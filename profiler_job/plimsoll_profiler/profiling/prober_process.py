@@ -51,7 +51,7 @@ class ProberProcess:
         self._stderr: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             (
-                *(sys.executable, "-m", "plimsoll_profiler.probing.prober"),
+                *(sys.executable, "-m", "plimsoll_profiler.start", "prober"),
                 *(request.entrypoint, request.arguments),
                 *(request.device_kind, request.source),
                 json.dumps(request.micro_batches),

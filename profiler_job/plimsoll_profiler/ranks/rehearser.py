@@ -1,4 +1,4 @@
-"""The process that rehearses a rank: `python -m plimsoll_profiler.ranks.rehearser`.
+"""The process that rehearses a rank, started by `plimsoll_profiler.start`.
 
 Prints a `Rehearsal` as one line of JSON, or one line of what is wrong on stderr. It is
 started as the device that the plan is for (`environment_on_device`).
@@ -73,7 +73,3 @@ def rehearse_here(options: argparse.Namespace) -> Rehearsal:
         if other_bytes and isinstance(reason, DeviceFullError):
             reason = beside_others(reason, other_bytes)
         raise reason from error
-
-
-if __name__ == "__main__":
-    sys.exit(main())

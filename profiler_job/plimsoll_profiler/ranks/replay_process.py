@@ -68,7 +68,7 @@ def replay_plan(
         save(paths[1], profile)
         with subprocess.Popen(  # noqa: S603 - our own module
             (
-                *(sys.executable, "-m", "plimsoll_profiler.ranks.replayer"),
+                *(sys.executable, "-m", "plimsoll_profiler.start", "replayer"),
                 *("--plan", paths[0], "--profile", paths[1]),
                 *("--entrypoint", entrypoint),
             ),

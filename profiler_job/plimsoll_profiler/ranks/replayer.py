@@ -1,4 +1,4 @@
-"""The process that replays a plan: `python -m plimsoll_profiler.ranks.replayer`.
+"""The process that replays a plan, started by `plimsoll_profiler.start`.
 
 Prints lines of progress and then a `Replay`, each as one line of JSON, or one line of
 what is wrong on stderr. Runs in the user's image, on a CPU, also for plans of GPUs.
@@ -201,7 +201,3 @@ def replayed(
                 yield one
     if left:
         yield from replay_here(load_job, sorted(left))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

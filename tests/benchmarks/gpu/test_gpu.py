@@ -31,7 +31,7 @@ OPTIONS = ("--device", "cpu", "--models", MODEL, "--plans", "2")
 SCALARS_BYTES = 64
 ROOMS = ("planner", "training_job", "profiler_job", ".")
 ENVIRONMENT = os.environ | {"PYTHONPATH": ":".join(ROOMS)}
-REHEARSER = "plimsoll_profiler.ranks.rehearser"
+REHEARSER = "plimsoll_profiler.start"
 GONE_S = 60.0
 """At most, until a killed process is gone."""
 
