@@ -21,10 +21,13 @@ from plimsoll_operator.backends.local.task_processes import is_supervisor
 from tests.support.home_runs import HomeRun, kill_now, rank_of, wait_until_gone, watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "3"))
-KILLS_PER_RUN = 3
+NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "2"))
+KILLS_PER_RUN = 2
 SEED = 20261121
 MOST_RUNS = 20
+FIRST_LATEST = 0.7
+"""Part of a run within which the first case kills: later moments are often behind its
+end, and cost a whole run. Other cases kill at any time."""
 VICTIMS = ("command", "everything", "supervisor", "rank", "ranks")
 """Choices of `victims`."""
 
@@ -48,7 +51,7 @@ def victims(
 def test_a_killed_run_ends_as_if_nobody_had_killed_it(
     case: int, undisturbed: tuple[HomeRun, float], tmp_path: Path
 ) -> None:
-    """Three kills at random moments; the same losses, one gang at a time, no orphan.
+    """Two kills at random moments; the same losses, one gang at a time, no orphan.
 
     A run that ends before all are made is no end of the case: the same command begins
     the plan anew, and that run is killed.
@@ -57,11 +60,12 @@ def test_a_killed_run_ends_as_if_nobody_had_killed_it(
     model, usual_s = undisturbed
     run = model.copy(tmp_path)
     kills, code, err = 0, -1, ""
+    latest = 1.0 if case else FIRST_LATEST
     with watched(run) as gangs:
         for _ in range(MOST_RUNS):
             command = run.start()
             while kills < KILLS_PER_RUN and command.poll() is None:
-                time.sleep(dice.uniform(0, usual_s))
+                time.sleep(dice.uniform(0, latest * usual_s))
                 what = dice.choice(VICTIMS)
                 if command.poll() is None:
                     kills += kill_now(victims(what, run, command)) > 0
