@@ -92,8 +92,8 @@ class GraphProfile(Document):
     """Forward pass, loss and backward pass of one step as a graph of operators."""
 
     graph_digest: Digest
-    """Over all but the seconds (`digest_of_graph`): whoever runs a placement captures
-    the graph again, and has to find the same."""
+    """Over all but what was measured (`digest_of_graph`): whoever runs a placement
+    captures the graph again, and has to find the same."""
     operators: tuple[Name, ...]
     nodes: NodeColumns
     edges: GraphEdges
@@ -183,6 +183,10 @@ class ProfiledGraph(Record):
     graph: GraphProfile
 
 
+MEASURED = ("seconds", "workspace_bytes", "optimizer_bytes", "step_bytes")
+"""Columns that nobody knows who has captured a graph and measured nothing."""
+
+
 def digest_of_graph(
     operators: tuple[str, ...],
     nodes: NodeColumns,
@@ -192,12 +196,13 @@ def digest_of_graph(
     parameters: ParameterColumns,
     outputs: tuple[int, ...],
 ) -> str:
-    """`sha256:...` over the parts of a graph but its seconds."""
-    columns = nodes.to_json()
-    del columns["seconds"]
-    rest = [part.to_json() for part in (edges, storages, holds, parameters)]
+    """`sha256:...` over the parts of a graph but what depends on a device."""
+    parts = [part.to_json() for part in (nodes, edges, storages, holds, parameters)]
+    for columns in parts:
+        for name in MEASURED:
+            columns.pop(name, None)
     text = json.dumps(
-        [operators, columns, rest, outputs],
+        [operators, parts, outputs],
         allow_nan=False,
         sort_keys=True,
         separators=(",", ":"),

@@ -136,7 +136,7 @@ def set_aside(
     control.wait_for_all()
 
 
-def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
+def check_layers(workload: Workload, part: StageSlice, found: Found) -> None:
     """Refuse a checkpoint of another model by this rank's layers, before it has any.
 
     Raises:

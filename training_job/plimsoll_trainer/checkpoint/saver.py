@@ -39,12 +39,10 @@ from plimsoll_trainer.checkpoint.manifest import (
     SavedFile,
     SavedScale,
     describe_file,
-    saved_scale,
 )
 from plimsoll_trainer.checkpoint.planners import SaveBoxes
 from plimsoll_trainer.checkpoint.room import lacks_room
-from plimsoll_trainer.checkpoint.state import RankState
-from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.checkpoint.saved_state import SavedState
 from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
 
 PATIENCE_S = 1800.0
@@ -88,13 +86,12 @@ class Circumstances:
 class Saver:
     """Saves this rank's part; all ranks call `start` for the same steps."""
 
-    trainer: Trainer
-    """Whose tensors are saved: those of its layers at that time."""
+    state: SavedState
+    """Whose tensors are saved, as they are at that time."""
     folders: Folders
     _: KW_ONLY
     rank: int
     num_ranks: int
-    device: torch.device
     identity: Identity
     plan_digest: str
     """Of the plan that the training runs under."""
@@ -103,7 +100,7 @@ class Saver:
 
     def __post_init__(self) -> None:
         """Start without a save."""
-        self._copy = HostCopy(self.device)
+        self._copy = HostCopy(self.state.device)
         self._num_saves = 0
         self.num_bytes = 0
         """Of this rank's part of the latest save."""
@@ -142,7 +139,7 @@ class Saver:
     def start(self, step: int) -> None:
         """Copy the tensors as they are now, and write them in the background."""
         begin_s = time.monotonic()
-        boxes = {box.index: box for box in RankState(self.trainer).own_boxes()}
+        boxes = {box.index: box for box in self.state.own_boxes()}
         taken = self._copy.take({i: box.tensor for i, box in boxes.items()})
         copies = [replace(box, tensor=taken[i]) for i, box in boxes.items()]
         self.num_bytes = sum(copy.nbytes for copy in taken.values())
@@ -160,7 +157,7 @@ class Saver:
         """What the manifest says of this step besides its files."""
         return Circumstances(
             plan_digest=self.plan_digest,
-            loss_scale=saved_scale(self.trainer),
+            loss_scale=self.state.loss_scale,
             loop=self.loop,
         )
 

@@ -59,6 +59,10 @@ class Costs:
     """By the form of the parameter."""
 
 
+UNKNOWN = Costs(operators={}, optimizers={})
+"""Where a graph is carried out, which takes no costs."""
+
+
 def measured(graph: CapturedGraph, workload: PlacedWorkload, device: Device) -> Costs:
     """Costs of a graph on a device.
 

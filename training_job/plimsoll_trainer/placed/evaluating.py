@@ -22,16 +22,12 @@ from plimsoll_planner.graph.actions import actions_of
 from plimsoll_planner.graph.arrays import Ints, graph_of
 from plimsoll_planner.graph.transfers import Placed
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.placed.costs import Costs
 from plimsoll_trainer.placed.graph import CapturedGraph, Kind
 from plimsoll_trainer.placed.interpreter import Given, Interpreter
 from plimsoll_trainer.placed.profile import profile_of
 from plimsoll_trainer.placed.training import PlacedTrainer, inputs
 from plimsoll_trainer.placed.transport import Transport
 from plimsoll_trainer.placed.workload import MakeTensors
-
-UNKNOWN = Costs(operators={}, optimizers={})
-"""Seconds and workspaces of an evaluation, which nobody plans."""
 
 
 class PlacedEvaluation:
@@ -44,7 +40,7 @@ class PlacedEvaluation:
         self._trainer, self._micro_batch = trainer, micro_batch
         self._graph, world = graph, trainer.world
         placed = following(graph, trainer)
-        profile = profile_of(graph, UNKNOWN)
+        profile = profile_of(graph)
         self._actions = actions_of(placed, profile)[world.stage]
         here = placed.device.tolist()
         self._takes_samples = any(here[node] == world.stage for node in inputs(graph))
@@ -101,7 +97,7 @@ def following(graph: CapturedGraph, trainer: PlacedTrainer) -> Placed:
             if device[groups[source]] < 0:
                 device[groups[source]] = max(device[groups[index]], 0)
     return Placed(
-        graph=graph_of(profile_of(graph, UNKNOWN)),
+        graph=graph_of(profile_of(graph)),
         device=np.maximum(device, 0)[groups],
         place=np.arange(len(graph.nodes)),
         num_devices=trainer.placed.num_devices,

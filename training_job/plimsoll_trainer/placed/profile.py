@@ -16,7 +16,7 @@ from plimsoll_planner.records.graph_profile import (
     digest_of_graph,
 )
 from plimsoll_trainer.errors import OtherWorkloadError
-from plimsoll_trainer.placed.costs import Costs, OperatorCost, OptimizerCost
+from plimsoll_trainer.placed.costs import UNKNOWN, Costs, OperatorCost, OptimizerCost
 from plimsoll_trainer.placed.graph import CapturedGraph, Kind, Node, State
 
 FREE = OperatorCost(seconds=0.0, workspace_bytes=0)
@@ -24,8 +24,8 @@ NOTHING = OptimizerCost(state_bytes=0, step_bytes=0)
 AGAIN = "profile and place this model again"
 
 
-def profile_of(graph: CapturedGraph, costs: Costs) -> GraphProfile:
-    """Record of a graph."""
+def profile_of(graph: CapturedGraph, costs: Costs = UNKNOWN) -> GraphProfile:
+    """Record of a graph; what has no cost takes nothing."""
     operators = tuple(dict.fromkeys(node.operator for node in graph.nodes))
     nodes = node_columns(graph, operators, costs)
     parts = (
@@ -113,7 +113,7 @@ def parameter_columns(graph: CapturedGraph, costs: Costs) -> ParameterColumns:
     def optimizer(state: State) -> OptimizerCost:
         if state.gradient is None:
             return NOTHING
-        return costs.optimizers[graph.nodes[state.node].form.text]
+        return costs.optimizers.get(graph.nodes[state.node].form.text, NOTHING)
 
     states = graph.states
     sizes = [graph.nodes[state.node].form.num_bytes for state in states]

@@ -23,8 +23,10 @@ import torch.distributed as dist
 from plimsoll_planner.graph.actions import Action, Step, actions_of
 from plimsoll_planner.graph.transfers import Placed
 from plimsoll_planner.records.graph_profile import GraphProfile
+from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.layer_optimizer import scale, squared_norm
+from plimsoll_trainer.engine.training import OnPhase
 from plimsoll_trainer.engine.world import World
 from plimsoll_trainer.errors import PlanMismatchError
 from plimsoll_trainer.placed.graph import CapturedGraph, Form
@@ -66,8 +68,12 @@ class PlacedTrainer:
         world: World,
         micro_batch: int,
         num_micro_batches: int = 1,
+        on_phase: OnPhase = lambda _: None,
     ) -> None:
-        """Build what stands on this rank, in the state before the first step."""
+        """Build what stands on this rank, in the state before the first step.
+
+        `on_phase` is called when a phase has ended.
+        """
         require_same(graph, profile)
         if placed.num_devices != world.num_stages:
             raise PlanMismatchError(
@@ -77,6 +83,7 @@ class PlacedTrainer:
         self.workload, self.graph, self.world = workload, graph, world
         self.placed, self.profile = placed, profile
         self.micro_batch, self.num_micro_batches = micro_batch, num_micro_batches
+        self.take, self.on_phase = workload.batch, on_phase
         devices = placed.device.tolist()
         self.states = owned_states(
             workload, graph, lambda node: devices[node] == world.stage, world.device
@@ -86,9 +93,7 @@ class PlacedTrainer:
         end = 2 * len(graph.nodes)
         self._body = [action for action in actions if action.moment < end]
         self._end = [one for one in actions if one.moment == end]
-        self._takes_samples = any(
-            devices[node] == world.stage for node in inputs(graph)
-        )
+        self.takes_samples = any(devices[node] == world.stage for node in inputs(graph))
         self._interpreter = Interpreter(
             *(graph, Transport(world), world.device, workload.seed),
             states={one.node: one.tensor.detach() for one in self.states},
@@ -98,6 +103,7 @@ class PlacedTrainer:
                 if one.gradient is not None
             },
         )
+        self.on_phase(Phase.BUILD)
 
     @property
     def trained(self) -> list[torch.Tensor]:
@@ -114,15 +120,18 @@ class PlacedTrainer:
             del loss
             if index < self.num_micro_batches - 1:
                 self._free_kept()
+        self.on_phase(Phase.BACKWARD)
         self.reduce_gradients()
         with host_memory():
             mean = self.mean_loss(losses)
             norm = self.clip_gradients()
+        self.on_phase(Phase.GRADIENT_NORM)
         factor = self.workload.learning_rate_factor(step)
         for state in self.states:  # in the order of the actions of kind STEP
             if state.optimizer is not None:
                 state.optimizer.step(factor)
         self._free_kept()
+        self.on_phase(Phase.OPTIMIZER_STEP)
         return PlacedStep(loss=mean, gradient_norm=norm)
 
     def first_sample(self, micro_batch: int) -> int:
@@ -135,9 +144,7 @@ class PlacedTrainer:
         first = self.first_sample(index)
         with host_memory():
             made = (
-                self.workload.batch(step, first, self.micro_batch)
-                if self._takes_samples
-                else ()
+                self.take(step, first, self.micro_batch) if self.takes_samples else ()
             )
         return Given(tensors=made, step=step, first_sample=first)
 

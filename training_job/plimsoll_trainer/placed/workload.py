@@ -15,9 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.records.precision import Precision
+from plimsoll_trainer.engine.batches import make_batch
+from plimsoll_trainer.engine.boundaries import cast_inputs
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.random_keys import random_key, seed_process
-from plimsoll_trainer.workload import MakeOptimizer, Workload, constant
+from plimsoll_trainer.workload import (
+    BatchOfSeveral,
+    MakeOptimizer,
+    TokenLoss,
+    Workload,
+    constant,
+)
 
 Tensors = tuple[Tensor, ...]
 MakeTensors = Callable[[int, int, int], Tensors]
@@ -76,7 +84,7 @@ class Chain(nn.Module):
     def __init__(self, workload: Workload) -> None:
         """Build all layers, each under its own seed, as ranks of a pipeline do."""
         super().__init__()
-        self.names = [layer.name for layer in workload.layers]
+        self.inputs, self.chain = workload.inputs, workload.layers
         for index, layer in enumerate(workload.layers):
             seed_process(random_key(workload.seed, index))
             parent: nn.Module = self
@@ -92,10 +100,14 @@ class Chain(nn.Module):
             for name, other in others:
                 set_path(self, f"{name}.{other}", shared)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Pass a micro-batch through all layers."""
-        for name in self.names:
-            x = self.get_submodule(name)(x)
+    def forward(self, x: Tensor, *further: Tensor) -> Tensor:
+        """Pass a micro-batch through all layers, with what they carry past others."""
+        carried = dict(zip(self.inputs, further, strict=True))
+        for layer in self.chain:
+            taken = [carried[name] for name in layer.takes or ()]
+            found = self.get_submodule(layer.name)(x, *taken)
+            x, *given = found if layer.gives else (found,)
+            carried.update(zip(layer.gives, given, strict=True))
         return x
 
 
@@ -125,22 +137,40 @@ def of_chain(workload: Workload) -> PlacedWorkload:
             "placed graph adds gradients up in the type of their parameters: give "
             "precision fp32"
         )
+    if isinstance(workload.loss, TokenLoss):
+        raise only_means(f"TokenLoss({workload.loss.name}, ...)")
 
     def loss(model: nn.Module, tensors: Tensors) -> Tensor:
-        inputs, targets = tensors
-        found = workload.loss(model(inputs), targets)
+        *inputs, targets = tensors
+        found = workload.loss(model(*inputs), targets)
         if isinstance(found, tuple):
-            total, count = found
-            return total / count
+            raise only_means("the loss")
         return found
 
     return PlacedWorkload(
         model=lambda: Chain(workload),
         loss=loss,
-        batch=workload.batch,
+        batch=lambda step, first, count: flat_batch(
+            workload, make_batch(workload, step, first, count)
+        ),
         optimizer=workload.optimizer,
         max_gradient_norm=workload.max_gradient_norm,
         learning_rate_factor=workload.learning_rate_factor,
         seed=workload.seed,
         dtype=workload.dtype,
     )
+
+
+def only_means(what: str) -> WorkloadError:
+    """Error for a loss that tells what it is over."""
+    return WorkloadError(
+        f"{what} is a sum over what counts, and a placed graph averages the means of "
+        "its micro-batches: give a loss that is a mean over samples, or train it as a "
+        "chain of layers (engine plimsoll)"
+    )
+
+
+def flat_batch(workload: Workload, batch: BatchOfSeveral) -> Tensors:
+    """Inputs and targets as the tensors of a micro-batch."""
+    inputs, targets = batch
+    return *cast_inputs(inputs, workload), targets
