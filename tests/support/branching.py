@@ -337,8 +337,8 @@ def steps_of(
     if evaluation is not None:
         evaluated = PlacedEvaluation(trainer, evaluation, SAMPLES).run(others, 1)
     return Run(
-        losses=[one.loss for one in results],
-        norms=[one.gradient_norm for one in results],
+        losses=[float(one.loss) for one in results],
+        norms=[float(one.gradient_norm) for one in results],
         peaks=peaks,
         predicted=int(Curve(placed).peak[world.stage]),
         evaluated=evaluated,

@@ -22,7 +22,7 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import UnusableCheckpointError
 from plimsoll_trainer.placed.capture import capture
 from plimsoll_trainer.placed.checkpoint import PlacedState, check_graph
-from plimsoll_trainer.placed.training import PlacedStep, PlacedTrainer
+from plimsoll_trainer.placed.training import PlacedTrainer
 from tests.support.branching import (
     SAMPLES,
     branching,
@@ -57,7 +57,7 @@ def saved(trainer: PlacedTrainer, root: Path) -> Found:
     return Found(folder=folder, manifest=read_manifest(folder))
 
 
-def save_and_read(root: Path) -> tuple[list[PlacedStep], list[PlacedStep]]:
+def save_and_read(root: Path) -> tuple[list[float], list[float]]:
     """Two steps, a save, two steps; then those two again from the checkpoint."""
     workload = branching(NAME)
     graph, profile = measured_profile(workload)
@@ -77,10 +77,10 @@ def save_and_read(root: Path) -> tuple[list[PlacedStep], list[PlacedStep]]:
     for step in range(2):
         first.run_step(step)
     found = saved(first, root)
-    through = [first.run_step(step) for step in (2, 3)]
+    through = [float(first.run_step(step).loss) for step in (2, 3)]
     again = trainer(on_one_device(profile, 2))
     PlacedState(again).read(found)
-    return through, [again.run_step(step) for step in (2, 3)]
+    return through, [float(again.run_step(step).loss) for step in (2, 3)]
 
 
 @pytest.mark.slow
@@ -98,5 +98,5 @@ def test_another_placement_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     assert "optimizer.convs.0.weight.exp_avg" in names
     found = Found(folder=folder, manifest=read_manifest(folder))
     check_graph(capture(branching(NAME), SAMPLES), found)
-    with pytest.raises(UnusableCheckpointError, match="it holds layers.convs"):
+    with pytest.raises(UnusableCheckpointError, match="it holds layers"):
         check_graph(capture(branching("towers"), SAMPLES), found)

@@ -15,7 +15,7 @@ from plimsoll_planner.graph.curve import Curve
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import PlanMismatchError
-from plimsoll_trainer.placed.training import PlacedStep, PlacedTrainer
+from plimsoll_trainer.placed.training import PlacedTrainer
 from tests.support.branching import (
     SAMPLES,
     Run,
@@ -101,7 +101,7 @@ def test_the_predicted_peak_is_enough_and_a_byte_less_is_not() -> None:
     assert "allocate memory" in first.text
 
 
-def run_in_parts() -> list[list[PlacedStep]]:
+def run_in_parts() -> list[list[float]]:
     """The same global batch over two replicas, and in two micro-batches."""
     workload = branching("dropout")
     graph, profile = measured_profile(workload)
@@ -116,7 +116,8 @@ def run_in_parts() -> list[list[PlacedStep]]:
             micro_batch=SAMPLES,
             num_micro_batches=num_micro_batches,
         )
-        found.append([trainer.run_step(step) for step in range(2)])
+        steps = [trainer.run_step(step) for step in range(2)]
+        found.append([float(x) for one in steps for x in (one.loss, one.gradient_norm)])
     return found
 
 
@@ -125,7 +126,7 @@ def test_replicas_and_micro_batches_train_alike() -> None:
     """Two replicas of one micro-batch have the bits of one replica of two."""
     for replicas, micro_batches in run_ranks(run_in_parts, 4):
         assert replicas == micro_batches
-        assert replicas[0].loss != replicas[1].loss
+        assert replicas[0] != replicas[2]
 
 
 def place_for_more() -> str:

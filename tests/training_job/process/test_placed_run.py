@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 CUTS = (0, 2, 5)
-WIDTH = {"depth": 3, "width": 16}
 SAME = 1e-6
 """Relative; a pipeline adds micro-batches up as sums, a placement as means."""
 
@@ -31,7 +30,7 @@ SAME = 1e-6
 @pytest.fixture(scope="module")
 def placement() -> PlacementPlan:
     """The tiny model of a job, on two devices."""
-    return placement_of(a_gpt(**WIDTH), 2)
+    return placement_of(a_gpt(depth=3, width=16), 2)
 
 
 def run_placed(

@@ -26,7 +26,7 @@ from plimsoll_trainer.placed.graph import CapturedGraph, Kind
 from plimsoll_trainer.placed.interpreter import Given, Interpreter
 from plimsoll_trainer.placed.profile import profile_of
 from plimsoll_trainer.placed.training import PlacedTrainer, inputs
-from plimsoll_trainer.placed.transport import Transport
+from plimsoll_trainer.placed.transport import GroupTransport
 from plimsoll_trainer.placed.workload import MakeTensors
 
 
@@ -46,7 +46,7 @@ class PlacedEvaluation:
         self._takes_samples = any(here[node] == world.stage for node in inputs(graph))
         by_name = {one.name: one.tensor.detach() for one in trainer.states}
         self._interpreter = Interpreter(
-            *(graph, Transport(world), world.device, trainer.workload.seed),
+            *(graph, GroupTransport(world), world.device, trainer.workload.seed),
             states={
                 state.node: by_name[state.name]
                 for state in graph.states

@@ -14,11 +14,11 @@ by whoever runs a `PlacementPlan`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from plimsoll_planner.graph.actions import Action, Step, actions_of
 from plimsoll_planner.graph.transfers import Placed
@@ -33,7 +33,7 @@ from plimsoll_trainer.placed.graph import CapturedGraph, Form
 from plimsoll_trainer.placed.interpreter import Given, Interpreter
 from plimsoll_trainer.placed.profile import require_same
 from plimsoll_trainer.placed.states import owned_states
-from plimsoll_trainer.placed.transport import Transport, as_row
+from plimsoll_trainer.placed.transport import GroupTransport, Transport, as_row
 from plimsoll_trainer.placed.workload import PlacedWorkload
 
 NORM_OFFSET = 1e-6
@@ -42,11 +42,11 @@ NORM_OFFSET = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedStep:
-    """Result of a step, alike on every rank."""
+    """Result of a step, alike on every rank: scalars in fp64, in the host's memory."""
 
-    loss: float
+    loss: Tensor
     """Mean over the global batch."""
-    gradient_norm: float
+    gradient_norm: Tensor
     """Before clipping."""
 
 
@@ -95,7 +95,7 @@ class PlacedTrainer:
         self._end = [one for one in actions if one.moment == end]
         self.takes_samples = any(devices[node] == world.stage for node in inputs(graph))
         self._interpreter = Interpreter(
-            *(graph, Transport(world), world.device, workload.seed),
+            *(graph, self.transport(), world.device, workload.seed),
             states={one.node: one.tensor.detach() for one in self.states},
             gradients={
                 one.place: one.gradient
@@ -105,25 +105,28 @@ class PlacedTrainer:
         )
         self.on_phase(Phase.BUILD)
 
+    def transport(self) -> Transport:
+        """What values go by between ranks."""
+        return GroupTransport(self.world)
+
     @property
-    def trained(self) -> list[torch.Tensor]:
+    def trained(self) -> list[Tensor]:
         """Gradients of this rank, in the order of the model."""
         return [one.gradient for one in self.states if one.gradient is not None]
 
     def run_step(self, step: int) -> PlacedStep:
         """Train on the global batch of one step."""
-        losses: list[float] = []
+        with host_memory():
+            sums = self.zeros(self.world.num_replicas)
         for index in range(self.num_micro_batches):
             self._interpreter.run(self._body, self._given(step, index))
-            loss = self._interpreter.value(self.graph.loss)
-            losses += [] if loss is None else [float(loss)]
-            del loss
+            self._add_loss(sums)
             if index < self.num_micro_batches - 1:
                 self._free_kept()
         self.on_phase(Phase.BACKWARD)
         self.reduce_gradients()
         with host_memory():
-            mean = self.mean_loss(losses)
+            mean = self.mean_loss(sums)
             norm = self.clip_gradients()
         self.on_phase(Phase.GRADIENT_NORM)
         factor = self.workload.learning_rate_factor(step)
@@ -133,6 +136,13 @@ class PlacedTrainer:
         self._free_kept()
         self.on_phase(Phase.OPTIMIZER_STEP)
         return PlacedStep(loss=mean, gradient_norm=norm)
+
+    def _add_loss(self, sums: Tensor) -> None:
+        """Add the loss of a micro-batch to those of this replica, where it is made."""
+        loss = self._interpreter.value(self.graph.loss)
+        if loss is not None:
+            with host_memory():
+                sums[self.world.replica] += loss.double()
 
     def first_sample(self, micro_batch: int) -> int:
         """First sample of a micro-batch of this replica in the global batch."""
@@ -165,17 +175,13 @@ class PlacedTrainer:
             with host_memory():
                 scale(self.trained, 1.0 / count)
 
-    def mean_loss(self, losses: Sequence[float]) -> float:
+    def mean_loss(self, sums: Tensor) -> Tensor:
         """Mean over all micro-batches of all replicas, summed in their order."""
-        sums = self.zeros(self.world.num_replicas)
-        if losses:
-            sums[self.world.replica] = sum(losses)
         dist.all_reduce(sums)
-        total = float(sums.sum())
-        return total / (self.num_micro_batches * self.world.num_replicas)
+        return sums.sum() / (self.num_micro_batches * self.world.num_replicas)
 
     @torch.no_grad()
-    def clip_gradients(self) -> float:
+    def clip_gradients(self) -> Tensor:
         """Scale gradients so that their norm over all ranks is within the limit.
 
         Each parameter's square has a place of its own, and others add zeros, which is
@@ -187,13 +193,13 @@ class PlacedTrainer:
                 found = squared_norm([state.gradient], self.world.device)
                 squares[state.place] = found
         dist.all_reduce(squares, group=self.world.pipeline_group)
-        norm = float(squares.sum().sqrt())
+        norm = squares.sum().sqrt()
         most = self.workload.max_gradient_norm
-        if most is not None and norm > most:
-            scale(self.trained, most / (norm + NORM_OFFSET))
+        if most is not None:
+            scale(self.trained, (most / (norm + NORM_OFFSET)).clamp(max=1.0))
         return norm
 
-    def zeros(self, count: int) -> torch.Tensor:
+    def zeros(self, count: int) -> Tensor:
         """Numbers that ranks add up."""
         return torch.zeros(count, dtype=torch.float64, device=self.world.device)
 

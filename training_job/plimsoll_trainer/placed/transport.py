@@ -7,7 +7,7 @@ bit. Else the sender makes a copy without gaps, for as long as it is under way.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -26,8 +26,24 @@ class Underway(NamedTuple):
     """That it reads or writes."""
 
 
-class Transport:
-    """Sends and receives of one rank, among those of its replica."""
+class Transport(Protocol):
+    """Sends and receives of one rank, by node and device of the other side."""
+
+    def send(self, node: int, value: Tensor, peer: int) -> None:
+        """Begin to send the value of a node."""
+        ...
+
+    def receive(self, node: int, form: Form, peer: int) -> Tensor:
+        """Begin to receive a value; its numbers come later."""
+        ...
+
+    def end(self, node: int, peer: int) -> None:
+        """Wait until a send or receive is over."""
+        ...
+
+
+class GroupTransport:
+    """Those of a process group, among the ranks of a replica."""
 
     def __init__(self, world: World) -> None:
         """Begin with nothing under way."""
@@ -35,7 +51,7 @@ class Transport:
         self._underway: dict[tuple[int, int], Underway] = {}
 
     def send(self, node: int, value: Tensor, peer: int) -> None:
-        """Begin to send the value of a node."""
+        """See `Transport`."""
         form = Form.of(value)
         memory = as_row(value, form) if form.is_dense else packed(value)
         group = self._world.pipeline_group
@@ -43,7 +59,7 @@ class Transport:
         self._begin(node, peer, work, memory)
 
     def receive(self, node: int, form: Form, peer: int) -> Tensor:
-        """Begin to receive a value; its numbers come later."""
+        """See `Transport`."""
         value = memory_for(form, self._world.device)
         memory = as_row(value, Form.of(value))
         group = self._world.pipeline_group
@@ -52,7 +68,7 @@ class Transport:
         return value
 
     def end(self, node: int, peer: int) -> None:
-        """Wait until a send or receive is over."""
+        """See `Transport`."""
         self._underway.pop((node, peer)).work.wait()
 
     def _begin(

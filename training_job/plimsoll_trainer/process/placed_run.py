@@ -171,15 +171,14 @@ class PlacedSteps:
                 yield step, self.trainer.first_sample(place), self.micro_batch
 
     def run_step(self, step: int) -> StepResult:
-        """See `Steps`; results are in the host's memory."""
+        """See `Steps`."""
         found = self.trainer.run_step(step)
         count = self.num_micro_batches * self.world.num_replicas
         with host_memory():
-            return StepResult(
-                loss=torch.tensor(found.loss, dtype=torch.float64),
-                count=torch.tensor(float(count)),
-                gradient_norm=torch.tensor(found.gradient_norm, dtype=torch.float64),
-            )
+            counted = torch.tensor(float(count))
+        return StepResult(
+            loss=found.loss, count=counted, gradient_norm=found.gradient_norm
+        )
 
 
 def build_placed(
