@@ -35,6 +35,18 @@ def test_what_lies_otherwise_than_captured_is_refused() -> None:
         check_same(node_of(captured), torch.ones(3, 2).t())
 
 
+def test_strides_of_single_entries_may_be_any() -> None:
+    """Torch reports them as they come, and no number lies elsewhere for it."""
+    captured, returned = (
+        torch.empty(2, 1, 3),
+        torch.ones(6).as_strided((2, 1, 3), (3, 7, 1)),
+    )
+    assert Form.of(captured).stride != Form.of(returned).stride
+    check_same(node_of(captured), returned)
+    with pytest.raises(IncompatibleError, match="strides"):
+        check_same(node_of(captured), torch.ones(6).as_strided((2, 1, 3), (1, 7, 2)))
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

@@ -161,7 +161,7 @@ def check_same(node: Node, result: Any) -> None:
         if form is None or not isinstance(leaf, Tensor):
             continue
         found = Form.of(leaf)
-        if (found.shape, found.stride) != (form.shape, form.stride):
+        if (found.shape, found.steps) != (form.shape, form.steps):
             raise IncompatibleError(
                 f"{node.operator} returns {found.text} on this device, but "
                 f"{form.text} was captured, so its bytes cannot be planned: use a "
