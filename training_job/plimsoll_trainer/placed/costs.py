@@ -13,20 +13,30 @@ as it does without data, or peaks would not be exact.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.devices.device import Device
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
-from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.errors import (
+    DeviceFullError,
+    IncompatibleError,
+    TrainerError,
+    WorkloadError,
+    located,
+)
+from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.placed.graph import CapturedGraph, Form, Node, filled
 from plimsoll_trainer.placed.workload import PlacedWorkload
 from plimsoll_trainer.torch_internals.joint_graph import operator_of
 from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
 
+Cost = TypeVar("Cost")
 NUM_RUNS = 3
 """Of each operator; the first may load what stays."""
 
@@ -59,23 +69,74 @@ class Costs:
     """By the form of the parameter."""
 
 
-def measured(graph: CapturedGraph, workload: PlacedWorkload, device: Device) -> Costs:
+UNKNOWN = Costs(operators={}, optimizers={})
+"""Nothing is measured yet."""
+
+
+def measured(
+    graph: CapturedGraph,
+    workload: PlacedWorkload,
+    device: Device,
+    known: Costs = UNKNOWN,
+) -> Costs:
     """Costs of a graph on a device.
+
+    Args:
+        graph: that was captured.
+        workload: that it was captured from.
+        device: to measure on.
+        known: costs of other graphs of this workload, which are not measured again.
+
+    Returns:
+        What is known, and the costs of this graph.
 
     Raises:
         IncompatibleError: an operator returns something else than was captured.
+        DeviceFullError: an operator or an optimizer does not fit the device alone.
+        WorkloadError: an operator cannot run on made-up numbers.
     """
-    trained = (graph.nodes[s.node].form for s in graph.states if s.gradient is not None)
+    operators, optimizers = dict(known.operators), dict(known.optimizers)
     with torch.no_grad():
-        operators = {
-            text: operator_cost(graph, node, device)
-            for text, node in graph.operators.items()
-        }
-    optimizers = {
-        form.text: optimizer_cost(form, workload, device)
-        for form in {form.text: form for form in trained}.values()
-    }
+        for text, node in graph.operators.items():
+            if text not in operators:
+                operators[text] = named(
+                    f"operator {text}",
+                    device,
+                    partial(operator_cost, graph, node, device),
+                )
+    for state in graph.states:
+        form = graph.nodes[state.node].form
+        if state.gradient is not None and form.text not in optimizers:
+            optimizers[form.text] = named(
+                f"the optimizer of {state.name}, {form.text},",
+                device,
+                partial(optimizer_cost, form, workload, device),
+            )
     return Costs(operators=operators, optimizers=optimizers)
+
+
+def named(what: str, device: Device, measure: Callable[[], Cost]) -> Cost:
+    """A cost; an error names what was measured.
+
+    Raises:
+        DeviceFullError: it does not fit the device alone.
+        WorkloadError: it raises.
+    """
+    try:
+        return measure()
+    except TrainerError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise DeviceFullError(
+                f"{what} does not fit a device of {device.capacity_bytes} bytes, with "
+                "nothing beside it: profile and train on a larger device, or with "
+                "smaller micro-batches"
+            ) from error
+        raise WorkloadError(
+            f"{what} cannot be measured on made-up numbers: {located(error)}; train "
+            "it as a chain of layers"
+        ) from error
 
 
 def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorCost:
