@@ -13,8 +13,9 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_profiler.probing.messages import ProbeRequest, ProbeResult, out_of_memory
 from plimsoll_profiler.profiling.assemble import assemble
+from plimsoll_profiler.profiling.document_process import ProcessKilledError
 from plimsoll_profiler.profiling.findings import Findings
-from plimsoll_profiler.profiling.prober_process import ProberDiedError, ProberProcess
+from plimsoll_profiler.profiling.prober_process import ProberProcess
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_profiler.profiling.several_probers import SeveralProbers
 from plimsoll_trainer.process.requirements import require_supported
@@ -55,7 +56,7 @@ def trace(found: Findings, prober: ProberProcess, on_progress: OnProgress) -> bo
         return True
     try:
         SeveralProbers(found, prober, on_progress).run()
-    except ProberDiedError:
+    except ProcessKilledError:
         return False
     return True
 
@@ -66,7 +67,7 @@ def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
         on_progress(len(found.results), found.num_probes, found.what(probe))
         try:
             found.results.append(ask(probe))
-        except ProberDiedError:
+        except ProcessKilledError:
             lost = out_of_memory(probe, "the probing process was killed")
             found.results.append(lost)
             return False
