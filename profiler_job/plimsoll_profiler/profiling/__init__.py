@@ -9,5 +9,6 @@ kinds               what probes have found of each kind of layer
 assemble            the profile from all probes
 findings            probes that are left, and what the others have found
 several_probers     a trace that several probers share
+graphs              operators of a step, from the grapher
 profiler            asks, survives the prober's death, assembles
 """
