@@ -80,6 +80,11 @@ TENSOR_DEGREES = (1, 2, 4, 8)
 """By which layers that can be split are profiled, unless something else is asked for:
 up to the devices of most nodes, which a tensor group does not leave."""
 
+GRAPH_MICRO_BATCHES = (1, 2, 4, 8)
+"""Samples of the micro-batches whose operators are measured for an engine that places
+them, unless something else is asked for. A graph has its micro-batch in it, so no plan
+has another."""
+
 PLIMSOLL_ON_TORCH_2_11 = replace(
     PLIMSOLL,
     version="torch 2.11",
@@ -148,6 +153,11 @@ def engine_named(name: str, torch_version: str) -> EngineTraits:
         verified=is_known,
         num_verified_plans=traits.num_verified_plans if is_known else 0,
     )
+
+
+def places_operators(name: str) -> bool:
+    """Whether an engine needs graphs; False for one that is not known."""
+    return name in ENGINES and Schedule.PLACED in ENGINES[name].can.schedules
 
 
 def require_engine(name: str) -> None:

@@ -13,7 +13,7 @@ from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import format_bytes, format_flop, print_table, table_of
-from plimsoll_planner.engines import TENSOR_DEGREES
+from plimsoll_planner.engines import GRAPH_MICRO_BATCHES, TENSOR_DEGREES
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.carried_bytes import carried_bytes
 from plimsoll_planner.records.document import to_text
@@ -90,6 +90,14 @@ class Counts(click.ParamType[tuple[int, ...]]):
     help="By how many GPUs layers are shared, where they can be; 1 alone is quicker.",
 )
 @click.option(
+    "--graph-micro-batches",
+    type=Counts(1, "whole numbers from 1 on, as 1,2"),
+    default=(),
+    metavar="NUMBERS",
+    help="Samples of micro-batches whose operators are measured one by one, for plans "
+    f"with --engine graph, as {','.join(map(str, GRAPH_MICRO_BATCHES))}.",
+)
+@click.option(
     "--memory",
     type=ByteQuantity(),
     help="Of the emulated device that measures, as in 4GiB; none: no limit.",
@@ -109,6 +117,7 @@ def profile(  # noqa: PLR0913, PLR0917 - click passes each option
     source: str,
     micro_batches: tuple[int, ...],
     tensor_degrees: tuple[int, ...],
+    graph_micro_batches: tuple[int, ...],
     memory: int | None,
     out: Path,
     output: str,
@@ -133,6 +142,7 @@ def profile(  # noqa: PLR0913, PLR0917 - click passes each option
         source=Source(source),
         micro_batches=micro_batches,
         tensor_degrees=tensor_degrees,
+        graph_micro_batches=graph_micro_batches,
         device_memory_bytes=memory or 0,
     )
     require_places({"--out": out})
@@ -161,6 +171,9 @@ def show(made: ModelProfile, out: Path) -> None:
         page.print(f"left out: tensor degree {', '.join(degrees)}: {why}")
     if made.carried.name:
         page.print(carried_text(made))
+    if made.graphs:  # those that are missing here were left out
+        sizes = ", ".join(str(one.micro_batch) for one in made.graphs)
+        page.print(f"operators measured at micro-batch {sizes}")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")

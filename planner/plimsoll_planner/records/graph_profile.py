@@ -183,7 +183,9 @@ class ProfiledGraph(Record):
     graph: GraphProfile
 
 
-MEASURED = ("seconds", "workspace_bytes", "optimizer_bytes", "step_bytes")
+MEASURED = frozenset(
+    {"seconds", "workspace_bytes", "num_bytes", "optimizer_bytes", "step_bytes"}
+)
 """Columns that nobody knows who has captured a graph and measured nothing."""
 
 

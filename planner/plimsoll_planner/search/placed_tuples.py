@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from plimsoll_planner.engines import GRAPH_MICRO_BATCHES
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.graph.place import place
 from plimsoll_planner.memory.bounds import Bound
@@ -239,7 +240,8 @@ def require_graphs(problem: Problem) -> None:
     if not problem.profile.graphs:
         raise CannotPlanError(
             f"engine {problem.engine.engine} places operators, and the profile has no "
-            "graph of them: profile again for this engine, or plan with engine plimsoll"
+            "graph of them: profile with --graph-micro-batches "
+            f"{','.join(map(str, GRAPH_MICRO_BATCHES))}, or plan with engine plimsoll"
         )
     fixed = problem.override
     for name in ("cuts", "recomputed_layers", "offloaded_layers", "in_flight_caps"):

@@ -1,10 +1,12 @@
-"""Messages between the profiler and its probing process, a line each.
+"""Messages between the profiler and its probing processes, a line each.
 
     prober  -> profiler      Frame, once
     profiler -> prober       ProbeRequest
     prober  -> profiler      ProbeResult, before the next request
 
-The prober may die at any moment. Lines are JSON of records, so that neither side trusts
+    grapher -> profiler      GraphMessage for each micro-batch; it is not asked
+
+Either may die at any moment. Lines are JSON of records, so that neither side trusts
 the other's numbers.
 """
 
@@ -25,6 +27,7 @@ from plimsoll_planner.records.bounds import (
     Work,
 )
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.graph_profile import ProfiledGraph
 from plimsoll_planner.records.model_profile import (
     Fingerprint,
     NotSplit,
@@ -216,6 +219,14 @@ class ProbeResult(Document):
         for field in ("state", "kept"):
             if (getattr(self, field) is None) == completed:
                 raise self.refuse(field, "given exactly where the probe completed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphMessage(Document):
+    """Operators of a step of one micro-batch, and what they are of."""
+
+    fingerprint: Fingerprint
+    profiled: ProfiledGraph
 
 
 def out_of_memory(request: ProbeRequest, said: str) -> ProbeResult:

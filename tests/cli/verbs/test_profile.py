@@ -66,10 +66,11 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
         ([GPT, "--out", "/nowhere/p.json"], ExitCode.FAILED, "no folder"),
         (["tests.support.builders:a_plan"], ExitCode.BAD_INPUT, "Workload"),
         ([GPT, "--memory", "4GiB"], ExitCode.USAGE, "--device emulated --source meas"),
+        ([GPT, "--graph-micro-batches", "2"], ExitCode.BAD_INPUT, "source measured"),
     ],
     ids=[
         *("no module", "no argument", "no object", "one probe", "no folder", "no type"),
-        "no cap",
+        *("no cap", "no clock"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -9,10 +9,29 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from plimsoll_trainer.errors import IncompatibleError
-from plimsoll_trainer.placed.costs import check_same, made_up
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_trainer.devices.device import UsedBytes
+from plimsoll_trainer.errors import DeviceFullError, IncompatibleError, WorkloadError
+from plimsoll_trainer.placed.capture import capture
+from plimsoll_trainer.placed.costs import check_same, made_up, measured, named
 from plimsoll_trainer.placed.graph import Form, Kind, Node
 from plimsoll_trainer.torch_internals.operators import storage_of
+from tests.support.branching import branching
+
+
+class Uncounted:
+    """A device of 64 bytes that counts none."""
+
+    kind, torch_device = DeviceKind.EMULATED, torch.device("cpu")
+    backend, product = "gloo", "none"
+    capacity_bytes, allocated_bytes = 64, 0
+
+    def read_peak(self) -> UsedBytes:
+        """Nothing."""
+        return UsedBytes(allocated=0, reserved=0, device=0)
+
+    def trim(self) -> None:
+        """Do nothing."""
 
 
 def node_of(tensor: Tensor) -> Node:
@@ -35,6 +54,18 @@ def test_what_lies_otherwise_than_captured_is_refused() -> None:
         check_same(node_of(captured), torch.ones(3, 2).t())
 
 
+def test_strides_of_single_entries_may_be_any() -> None:
+    """Torch reports them as they come, and no number lies elsewhere for it."""
+    captured, returned = (
+        torch.empty(2, 1, 3),
+        torch.ones(6).as_strided((2, 1, 3), (3, 7, 1)),
+    )
+    assert Form.of(captured).stride != Form.of(returned).stride
+    check_same(node_of(captured), returned)
+    with pytest.raises(IncompatibleError, match="strides"):
+        check_same(node_of(captured), torch.ones(6).as_strided((2, 1, 3), (1, 7, 2)))
+
+
 @pytest.mark.parametrize(
     "tensor",
     [
@@ -50,3 +81,41 @@ def test_numbers_are_made_up_in_the_form_that_was_captured(tensor: Tensor) -> No
     assert Form.of(made) == Form.of(tensor)
     _, storage = storage_of(made)
     assert storage.nbytes() == tensor.untyped_storage().nbytes()
+
+
+def test_what_is_known_is_not_measured_again() -> None:
+    """Graphs of several micro-batches share optimizers, and few operators."""
+    workload = branching()
+    two, four = (capture(workload, count) for count in (2, 4))
+    first = measured(two, workload, Uncounted())
+    both = measured(four, workload, Uncounted(), first)
+    assert first.operators.keys() == two.operators.keys()
+    assert both.operators.keys() == two.operators.keys() | four.operators.keys()
+    for text, cost in first.operators.items():
+        assert both.operators[text] is cost
+    assert both.optimizers == first.optimizers
+
+
+def fail(text: str) -> None:
+    """Raise as torch does."""
+    raise RuntimeError(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried",
+            DeviceFullError,
+            "it does not fit a device of 64 bytes, with nothing beside it: profile",
+        ),
+        ("no kernel", WorkloadError, "it cannot be .*: RuntimeError: no kernel at .*;"),
+    ],
+)
+def test_an_operator_that_cannot_be_measured_is_named(
+    text: str, kind: type[Exception], message: str
+) -> None:
+    """In one line, with the way out."""
+    with pytest.raises(kind, match=message) as caught:
+        named("it", Uncounted(), lambda: fail(text))
+    assert "\n" not in str(caught.value)

@@ -5,6 +5,7 @@ graph; it holds the tensors of one operator at a time, so models of any size fit
 
     seconds      the least of some runs, on numbers that are made up
     workspace    the most that is held while it runs, beyond what goes in and comes out
+    storages     what stays held with what it returns
 
 Operators are also compared with what was captured: what they return must lie in memory
 as it does without data, or peaks would not be exact.
@@ -13,20 +14,30 @@ as it does without data, or peaks would not be exact.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.devices.device import Device
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
-from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.errors import (
+    DeviceFullError,
+    IncompatibleError,
+    TrainerError,
+    WorkloadError,
+    located,
+)
+from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.placed.graph import CapturedGraph, Form, Node, filled
 from plimsoll_trainer.placed.workload import PlacedWorkload
 from plimsoll_trainer.torch_internals.joint_graph import operator_of
 from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
 
+Cost = TypeVar("Cost")
 NUM_RUNS = 3
 """Of each operator; the first may load what stays."""
 
@@ -37,6 +48,9 @@ class OperatorCost:
 
     seconds: float
     workspace_bytes: int
+    storage_bytes: tuple[int, ...] = ()
+    """Of each storage that it returns, in their order; 0: it is that of an input. A
+    kernel may return a part of a larger one, which nobody sees without running it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,26 +74,73 @@ class Costs:
 
 
 UNKNOWN = Costs(operators={}, optimizers={})
-"""Where a graph is carried out, which takes no costs."""
+"""Nothing is measured: a graph is carried out without costs."""
 
 
-def measured(graph: CapturedGraph, workload: PlacedWorkload, device: Device) -> Costs:
+def measured(
+    graph: CapturedGraph,
+    workload: PlacedWorkload,
+    device: Device,
+    known: Costs = UNKNOWN,
+) -> Costs:
     """Costs of a graph on a device.
+
+    Args:
+        graph: that was captured.
+        workload: that it was captured from.
+        device: to measure on.
+        known: costs of other graphs of this workload, which are not measured again.
+
+    Returns:
+        What is known, and the costs of this graph.
 
     Raises:
         IncompatibleError: an operator returns something else than was captured.
+        DeviceFullError: an operator or an optimizer does not fit the device alone.
+        WorkloadError: an operator cannot run on made-up numbers.
     """
-    trained = (graph.nodes[s.node].form for s in graph.states if s.gradient is not None)
+    operators, optimizers = dict(known.operators), dict(known.optimizers)
     with torch.no_grad():
-        operators = {
-            text: operator_cost(graph, node, device)
-            for text, node in graph.operators.items()
-        }
-    optimizers = {
-        form.text: optimizer_cost(form, workload, device)
-        for form in {form.text: form for form in trained}.values()
-    }
+        for text, node in graph.operators.items():
+            if text not in operators:
+                operators[text] = named(
+                    f"operator {text}",
+                    device,
+                    partial(operator_cost, graph, node, device),
+                )
+    for state in graph.states:
+        form = graph.nodes[state.node].form
+        if state.gradient is not None and form.text not in optimizers:
+            optimizers[form.text] = named(
+                f"the optimizer of {state.name}, {form.text},",
+                device,
+                partial(optimizer_cost, form, workload, device),
+            )
     return Costs(operators=operators, optimizers=optimizers)
+
+
+def named(what: str, device: Device, measure: Callable[[], Cost]) -> Cost:
+    """A cost; an error names what was measured.
+
+    Raises:
+        DeviceFullError: it does not fit the device alone.
+        WorkloadError: it raises.
+    """
+    try:
+        return measure()
+    except TrainerError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise DeviceFullError(
+                f"{what} does not fit a device of {device.capacity_bytes} bytes, with "
+                "nothing beside it: profile and train on a larger device, or with "
+                "smaller micro-batches"
+            ) from error
+        raise WorkloadError(
+            f"{what} cannot be measured on made-up numbers: {located(error)}; train "
+            "it as a chain of layers"
+        ) from error
 
 
 def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorCost:
@@ -90,7 +151,7 @@ def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorC
     args, kwargs = filled(node.args, values), filled(dict(node.kwargs), values)
     operator = operator_of(node.target)
     given = {storage_of(one)[0] for one in tree_iter(values) if isinstance(one, Tensor)}
-    seconds, workspace = float("inf"), 0
+    seconds, workspace, fresh = float("inf"), 0, tuple[int, ...]()
     for _ in range(NUM_RUNS):
         before = device.allocated_bytes
         device.read_peak()
@@ -101,20 +162,20 @@ def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorC
         seconds = min(seconds, time.perf_counter() - begin_s)
         peak = device.read_peak().allocated
         fresh = new_bytes(result, given)
-        workspace = max(0, peak - before - fresh)
+        workspace = max(0, peak - before - sum(fresh))
         check_same(node, result)
         del result
-    return OperatorCost(seconds=seconds, workspace_bytes=workspace)
+    return OperatorCost(seconds=seconds, workspace_bytes=workspace, storage_bytes=fresh)
 
 
-def new_bytes(result: Any, given: set[int]) -> int:
-    """Bytes of what an operator returned in storages of its own."""
-    found = {}
+def new_bytes(result: Any, given: set[int]) -> tuple[int, ...]:
+    """Bytes of each storage that an operator returned, 0 of those that it was given."""
+    found: dict[int, int] = {}
     for tensor in tree_iter(result):
         if isinstance(tensor, Tensor):
             key, storage = storage_of(tensor)
             found[key] = 0 if key in given else storage.nbytes()
-    return sum(found.values())
+    return tuple(found.values())
 
 
 def wait(device: Device) -> None:
@@ -165,7 +226,7 @@ def check_same(node: Node, result: Any) -> None:
         if form is None or not isinstance(leaf, Tensor):
             continue
         found = Form.of(leaf)
-        if (found.shape, found.stride) != (form.shape, form.stride):
+        if (found.shape, found.steps) != (form.shape, form.steps):
             raise IncompatibleError(
                 f"{node.operator} returns {found.text} on this device, but "
                 f"{form.text} was captured, so its bytes cannot be planned: use a "

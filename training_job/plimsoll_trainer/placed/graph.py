@@ -71,6 +71,12 @@ class Form:
         return self.numel * self.dtype.itemsize
 
     @property
+    def steps(self) -> tuple[int, ...]:
+        """Strides that matter: 0 where a dimension has one entry, for any would do."""
+        pairs = zip(self.stride, self.shape, strict=True)
+        return tuple(stride if size != 1 else 0 for stride, size in pairs)
+
+    @property
     def is_dense(self) -> bool:
         """Whether its numbers lie one behind the other, in any order of dimensions."""
         expected = 1

@@ -32,7 +32,7 @@ def profile_of(graph: CapturedGraph, costs: Costs = UNKNOWN) -> GraphProfile:
         operators,
         nodes,
         edges_of(graph),
-        storage_columns(graph),
+        storage_columns(graph, costs),
         HoldColumns(
             node=tuple(i for i, node in enumerate(graph.nodes) for _ in node.storages),
             storage=tuple(one for node in graph.nodes for one in node.storages),
@@ -93,8 +93,13 @@ def edges_of(graph: CapturedGraph) -> GraphEdges:
     )
 
 
-def storage_columns(graph: CapturedGraph) -> StorageColumns:
-    """Columns of storages."""
+def storage_columns(graph: CapturedGraph, costs: Costs) -> StorageColumns:
+    """Columns of storages: what kernels hold, and no less than what was captured."""
+    num_bytes = list(graph.storage_bytes)
+    for node in graph.nodes:
+        held = costs.operators.get(node.operator, FREE).storage_bytes
+        for storage, found in zip(node.storages, held, strict=False):
+            num_bytes[storage] = max(num_bytes[storage], found)
     standing = {
         storage
         for node in graph.nodes
@@ -102,7 +107,7 @@ def storage_columns(graph: CapturedGraph) -> StorageColumns:
         for storage in node.storages
     }
     return StorageColumns(
-        num_bytes=graph.storage_bytes,
+        num_bytes=tuple(num_bytes),
         is_parameter=tuple(i in standing for i in range(len(graph.storage_bytes))),
     )
 
