@@ -13,7 +13,13 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_trainer.devices.device import UsedBytes
 from plimsoll_trainer.errors import DeviceFullError, IncompatibleError, WorkloadError
 from plimsoll_trainer.placed.capture import capture
-from plimsoll_trainer.placed.costs import check_same, made_up, measured, named
+from plimsoll_trainer.placed.costs import (
+    check_same,
+    made_up,
+    measured,
+    named,
+    new_bytes,
+)
 from plimsoll_trainer.placed.graph import Form, Kind, Node
 from plimsoll_trainer.torch_internals.operators import storage_of
 from tests.support.branching import branching
@@ -119,3 +125,10 @@ def test_an_operator_that_cannot_be_measured_is_named(
     with pytest.raises(kind, match=message) as caught:
         named("it", Uncounted(), lambda: fail(text))
     assert "\n" not in str(caught.value)
+
+
+def test_a_result_may_lie_in_a_larger_storage() -> None:
+    """As a mean of squares does; what an operator was given is not counted again."""
+    given, squares = torch.ones(4), torch.ones(16)
+    known = {storage_of(given)[0]}
+    assert new_bytes((given, squares[:1], squares[2:]), known) == (0, 64)
