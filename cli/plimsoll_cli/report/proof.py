@@ -119,7 +119,12 @@ def proof_view(
         noun=noun,
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
-        combination=sentence(combination_text(has_tensor=certificate.has_tensor)),
+        combination=sentence(
+            combination_text(
+                has_tensor=certificate.has_tensor,
+                is_placed=certificate.space.places_operators,
+            )
+        ),
         rules=tuple((RULE_NAMES[rule], RULES[rule]) for rule in Rule if rule in used),
         space=words.text(space_text(certificate.space)),
         warnings=tuple(map(words.text, answer.warnings)),

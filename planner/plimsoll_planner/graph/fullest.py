@@ -66,7 +66,8 @@ def state_bytes(profile: GraphProfile, where: Ints, device: int) -> tuple[int, .
 
 def contributors(placed: Placed, there: Intervals) -> tuple[Contributor, ...]:
     """The largest of some intervals, largest first."""
-    graph, found = placed.graph, []
+    graph = placed.graph
+    found: list[Contributor] = []
     for one in np.argsort(-there.num_bytes, kind="stable")[:MOST_CONTRIBUTORS].tolist():
         item = int(there.item[one])
         if there.kind[one] == Kind.VALUE:
@@ -81,6 +82,24 @@ def contributors(placed: Placed, there: Intervals) -> tuple[Contributor, ...]:
     return tuple(found)
 
 
+def over_moments(
+    curve: Curve, device: int, most_points: int = 600
+) -> list[tuple[int, int]]:
+    """First moment and most bytes of each stretch of moments of a device, in order.
+
+    Its peak is among them; every moment is a stretch if there are few.
+    """
+    live = curve.live[device]
+    edges = stretches(len(live), most_points)
+    most = np.maximum.reduceat(live, edges[:-1])
+    return list(zip(edges[:-1].tolist(), most.tolist(), strict=True))
+
+
+def stretches(length: int, most: int) -> Ints:
+    """Edges of stretches that are about as long as each other, at most so many."""
+    return np.linspace(0, length, min(most, length) + 1).astype(np.int64)
+
+
 def over_time(
     curve: Curve, walked: Walked, device: int, most_points: int = 400
 ) -> list[tuple[float, int]]:
@@ -93,7 +112,7 @@ def over_time(
     is_own = np.zeros(num_nodes, dtype=np.bool_)
     is_own[curve.placed.place] = curve.placed.device == device
     done = np.maximum.accumulate(np.where(is_own, walked.finished_s, 0.0))
-    edges = np.linspace(0, len(live), min(most_points, len(live)) + 1).astype(np.int64)
+    edges = stretches(len(live), most_points)
     points: list[tuple[float, int]] = []
     for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         moment = first + int(live[first:end].argmax())

@@ -41,6 +41,7 @@ Reading order is import order:
     frontier                   memory against speed, for as many GPUs as a plan has
     grid                       other numbers of GPUs, times other micro-batches
     replayed                   an answer held against the replay of its ranks
+    least_placements,
     least_memory_plans         what must run out of memory if a proof holds
     baselines                  what people do without a planner, judged alike
     usual_plans                plans that people use, judged by the same model

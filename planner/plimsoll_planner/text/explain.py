@@ -29,7 +29,7 @@ from plimsoll_planner.records.solution import (
     Termination,
 )
 from plimsoll_planner.records.space import Space
-from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
+from plimsoll_planner.text.rules import RULE_NAMES, advice_text, rule_lines
 from plimsoll_planner.text.unfit import unfit_text
 from plimsoll_planner.units import at_least, at_most, number_text
 
@@ -152,7 +152,7 @@ def reason_text(count: CountVerdict, space: Space) -> str:
     if count.verdict is Verdict.UNDECIDED:
         every = sum(count.decisions.num_members)
         open_now = f"{count.num_undecided} of {every} combinations"
-        return f"{open_now} are open: narrow the intervals by a measured profile"
+        return f"{open_now} are open: {advice_text(count.decisions.rule)}"
     return ""
 
 
@@ -242,7 +242,7 @@ def space_text(space: Space) -> str:
         "schedules " + ", ".join(limits.schedules),
     ]
     for name, degrees in (
-        ("stages", limits.pipeline_degrees),
+        ("devices" if space.places_operators else "stages", limits.pipeline_degrees),
         ("replicas", limits.data_degrees),
         ("tensor degree", limits.tensor_degrees),
     ):

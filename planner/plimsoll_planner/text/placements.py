@@ -32,14 +32,27 @@ def placement_lines(plan: PlacementPlan) -> Iterator[str]:
         f"sends: {len(plan.sends.node):,}, {at_least(sum(plan.sends.num_bytes))} in "
         "all; links are taken to be free"
     )
-    by_peak = sorted(enumerate(plan.peaks), key=lambda one: -one[1].peak_bytes)
-    for device, peak in by_peak[:MOST_DEVICES]:
+    for device, peak in fullest_devices(plan):
         yield from device_lines(plan, device, peak)
-    if len(by_peak) > MOST_DEVICES:
-        rest = by_peak[MOST_DEVICES:]
+    yield from rest_lines(plan)
+    yield HEURISTIC
+
+
+def fullest_devices(plan: PlacementPlan) -> list[tuple[int, DevicePeak]]:
+    """Devices that are told of, the fullest first."""
+    return by_peak(plan)[:MOST_DEVICES]
+
+
+def by_peak(plan: PlacementPlan) -> list[tuple[int, DevicePeak]]:
+    """All devices with their peaks, the fullest first."""
+    return sorted(enumerate(plan.peaks), key=lambda one: -one[1].peak_bytes)
+
+
+def rest_lines(plan: PlacementPlan) -> Iterator[str]:
+    """Yield a line for the devices that are not told of, if there are any."""
+    if rest := by_peak(plan)[MOST_DEVICES:]:
         most = at_least(rest[0][1].peak_bytes)
         yield f"{counted(len(rest), 'other device')}: at most {most}"
-    yield HEURISTIC
 
 
 def verdict_text(plan: PlacementPlan) -> str:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.support.towers import towers
-from plimsoll_planner.engines import GRAPH
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.graph.arrays import graph_of
 from plimsoll_planner.graph.bounds import bounds_of
@@ -16,42 +14,15 @@ from plimsoll_planner.graph.placed import require_exact
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.engine import Schedule
-from plimsoll_planner.records.graph_profile import ProfiledGraph
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.objective import Goal, Objective
 from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Problem
 from tests.support.chains import chain_profile
-from tests.support.questions import CHAIN, a_device, a_question, refused, solved
-
-GRAPHS = tuple(
-    ProfiledGraph(micro_batch=b, graph=towers(160 * b, 4, seed=b)) for b in (1, 2)
-)
-MUCH = 2**40
-
-
-def a_placed_question(memory_bytes: int = MUCH, **fields: Any) -> Problem:
-    """Ask for those graphs on emulated devices."""
-    profile = chain_profile(CHAIN, device_kind=DeviceKind.EMULATED)
-    defaults: dict[str, Any] = {
-        "profile": replace(profile, graphs=GRAPHS),
-        "engine": GRAPH,
-        "offers": (a_device(memory_bytes),),
-    }
-    return a_question(**(defaults | fields))
-
-
-def least_of(num_gpus: int) -> int:
-    """Least peak that is found on so many devices, bytes."""
-    limits = Limits(max_gpus=num_gpus, data_degrees=(1,), pipeline_degrees=(num_gpus,))
-    answer = solved(
-        a_placed_question(limits=limits, objective=Objective(goal=Goal.MINIMIZE_MEMORY))
-    )
-    assert answer.plan.num_gpus == num_gpus
-    return answer.plan.peak_bytes or 0
+from tests.support.placed_questions import GRAPHS, a_placed_question, least_of
+from tests.support.questions import CHAIN, refused, solved
 
 
 def test_one_device_does_where_all_fits() -> None:

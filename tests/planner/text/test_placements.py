@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.text.placements import placement_lines
+from plimsoll_planner.text.placements import (
+    MOST_DEVICES,
+    fullest_devices,
+    placement_lines,
+    rest_lines,
+)
 from tests.support.operator_graphs import a_placement
 
 
@@ -42,3 +47,15 @@ def test_a_placement_that_is_open_says_what_is_proven() -> None:
     )
     assert first.startswith("undecided (none that fits was found")
     assert "410 B is the least that was proven" in first
+
+
+def test_of_many_devices_the_fullest_are_told_of() -> None:
+    """The rest has a line together, with its largest peak."""
+    plan = a_placement()
+    fuller, less = plan.peaks
+    small = replace(less, peak_bytes=7, value_bytes=7, received_bytes=0)
+    many = (small, less, *[fuller] * (MOST_DEVICES - 1), small)
+    found = replace(plan, num_devices=len(many), peaks=many)
+    assert [device for device, _ in fullest_devices(found)] == [*range(2, 9), 1]
+    assert list(rest_lines(found)) == ["2 other devices: at most 7 B"]
+    assert list(rest_lines(plan)) == []
