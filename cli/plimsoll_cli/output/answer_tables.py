@@ -18,7 +18,8 @@ from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_planner.text.explain import counted, device_noun, offer_text
+from plimsoll_planner.text.counts import counted, device_noun
+from plimsoll_planner.text.explain import offer_text
 from plimsoll_planner.text.plans import cost_of, each_of, nodes_text
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most, number_text

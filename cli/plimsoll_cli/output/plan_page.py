@@ -18,7 +18,9 @@ from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.rules.summary import step_fault
 from plimsoll_planner.overhead.built_in import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
-from plimsoll_planner.text.explain import certificate_lines, counted, space_text
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import certificate_lines
+from plimsoll_planner.text.space import space_text
 from plimsoll_planner.units import number_text
 from plimsoll_planner.vocabulary import IN_SPEC
 

@@ -18,7 +18,8 @@ from plimsoll_planner.records.model_profile import Fingerprint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.revision import Cause
-from plimsoll_planner.text.explain import counted, device_noun, offer_text
+from plimsoll_planner.text.counts import counted, device_noun
+from plimsoll_planner.text.explain import offer_text
 from plimsoll_planner.units import at_most, number_text
 from plimsoll_planner.version import __version__
 

@@ -23,7 +23,7 @@ from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
 from plimsoll_planner.search.breakdown import breakdown
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 
 MOST_BARS = 32
 """With more ranks there is a bar for each stage: the ranks of a stage are alike."""

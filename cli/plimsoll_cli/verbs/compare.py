@@ -24,7 +24,7 @@ from plimsoll_cli.output.usual_table import (
 )
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.search_fields import USUAL_MAX_GPUS
-from plimsoll_planner.text.explain import device_noun
+from plimsoll_planner.text.counts import device_noun
 from plimsoll_planner.units import at_least, number_text
 from plimsoll_planner.vocabulary import IN_OPTIONS
 

@@ -61,15 +61,15 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.text.counts import gpus_text
 from plimsoll_planner.text.explain import (
     certificate_lines,
     ending_text,
-    gpus_text,
     infeasible_lines,
-    space_text,
     why_text,
 )
 from plimsoll_planner.text.plans import training_text
+from plimsoll_planner.text.space import space_text
 
 if TYPE_CHECKING:
     from plimsoll_planner.search.replayed import ReplayedAnswer

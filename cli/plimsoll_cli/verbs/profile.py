@@ -23,7 +23,8 @@ from plimsoll_planner.records.model_profile import (
     ModelProfile,
     ProbeOutcome,
 )
-from plimsoll_planner.text.explain import counted, uncounted_text
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import uncounted_text
 from plimsoll_planner.units import number_text
 from plimsoll_profiler.profiling.request import MICRO_BATCHES, ProfileRequest
 

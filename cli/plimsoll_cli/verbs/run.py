@@ -43,7 +43,8 @@ from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_li
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.text.explain import counted, reason_text
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import reason_text
 from plimsoll_profiler.entrypoint_path import require_module
 
 EXIT_CODES = """

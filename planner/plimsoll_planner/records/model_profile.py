@@ -25,6 +25,8 @@ from plimsoll_planner.records.bounds import (
 )
 from plimsoll_planner.records.carried import NOTHING_CARRIED, CarriedColumns
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.fingerprint import Fingerprint as Fingerprint
+from plimsoll_planner.records.fingerprint import LibraryVersion as LibraryVersion
 from plimsoll_planner.records.graph_profile import ProfiledGraph
 from plimsoll_planner.records.layer_costs import LayerCosts
 from plimsoll_planner.records.precision import NUMBER_BYTES as NUMBER_BYTES
@@ -50,33 +52,6 @@ class OptimizerMode(StrEnum):
     FOREACH = "foreach"
     FUSED = "fused"
     LOOP = "loop"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryVersion(Record):
-    """A library that the measured code ran on."""
-
-    name: Name
-    version: Name
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fingerprint(Record):
-    """Identity of what was measured; every pod computes it, a mismatch ends the pod."""
-
-    source_digest: Digest
-    """Over the source files of the workload."""
-    python_version: Name
-    torch_version: Name
-    libraries: tuple[LibraryVersion, ...] = ()
-    image: Label = ""
-    """Image id of the container; empty outside a container."""
-    arguments: Message = "{}"
-    """Of the entry point: a JSON object, its names in order."""
-
-    def check_rules(self) -> None:
-        """One version of each library."""
-        self.require_distinct("libraries", (library.name for library in self.libraries))
 
 
 class Sequences(StrEnum):

@@ -18,10 +18,10 @@ from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.text.counts import gpus_text
 from plimsoll_planner.text.explain import (
     REASONS,
     fail_text,
-    gpus_text,
     is_searched,
     offer_text,
     paid_text,

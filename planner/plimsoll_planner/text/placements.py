@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.placement_plan import DevicePeak, PlacementPlan
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 from plimsoll_planner.text.plans import duration_text
 from plimsoll_planner.units import at_least, at_most
 

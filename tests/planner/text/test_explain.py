@@ -25,13 +25,13 @@ from plimsoll_planner.text.explain import (
     explain,
     miss_text,
     reason_text,
-    space_text,
     uncounted_text,
     why_text,
 )
 from plimsoll_planner.text.headline import headline_text
 from plimsoll_planner.text.plans import nodes_text, training_text
 from plimsoll_planner.text.rules import rule_lines
+from plimsoll_planner.text.space import space_text
 from tests.support.builders import (
     MIB,
     a_certificate,

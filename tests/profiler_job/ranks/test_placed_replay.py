@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -18,13 +19,14 @@ from plimsoll_profiler.ranks.placed_replay import PlacedReplayJob, replay_device
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.process.placed_run import PlacedAssignment, PlacedSteps
+from plimsoll_trainer.workload import Workload
 from tests.support.placed_plans import assigned
 from tests.support.ranks import run_on_device, run_ranks
 from tests.support.skips import MODELS
 from tests.support.workloads import a_gpt
 
 pytestmark = pytest.mark.slow
-WORKLOADS = {
+WORKLOADS: dict[str, Callable[[], Workload]] = {
     "dropout": partial(a_gpt, depth=2, dropout=0.1),
     "u-net": MODELS["u-net"],
     "masked": MODELS["masked"],

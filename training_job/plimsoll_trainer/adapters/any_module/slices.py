@@ -75,7 +75,7 @@ def hold(root: nn.Module, name: str, value: Tensor, *, persistent: bool) -> None
     """Put a tensor into a module under the name that it had in the whole one."""
     *path, own = name.split(".")
     for step in path:
-        if step not in root._modules:  # noqa: SLF001 - may be a name of nn.Module's
+        if step not in dict(root.named_children()):
             root.add_module(step, nn.Module())
         root = root.get_submodule(step)
     if isinstance(value, nn.Parameter):
