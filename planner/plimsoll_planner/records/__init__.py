@@ -5,7 +5,7 @@ images (docs/decisions/0006). Reading order is import order:
 
     bounds, shape, record, document     how a record checks itself and becomes JSON
     interval                            lower, expected, upper; the three verdicts
-    precision, layer_costs, carried,
+    precision, layer_costs, carried, fingerprint,
     graph_profile, model_profile        what a workload costs, by layer and operator
     device_overhead, engine, offer      what it runs on
     strategy                            how it is spread over devices
