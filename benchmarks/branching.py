@@ -26,7 +26,7 @@ import torch
 from benchmarks.frame import ROOT, Goal, Measurement, run
 from benchmarks.support.branching_models import MODELS
 from benchmarks.support.pages import markdown, write_page
-from plimsoll_planner.units import at_least
+from plimsoll_planner.units import KIB
 
 ENGINES = {"plimsoll": "layers", "graph": "operators"}
 NUM_DEVICES, STEPS = 4, 6
@@ -144,10 +144,10 @@ def measure() -> Iterator[Measurement]:
             continue
         with torch.device("meta"):
             count = sum(one.numel() for one in model.build().parameters())
-        memory = int(PART * STATE_BYTES * count)
+        memory = f"{PART * STATE_BYTES * count / KIB:.0f}KiB"
         for engine, words in ENGINES.items():
-            found = ran(name, engine, str(memory))
-            about = (name, f"{count / 1e3:.0f} k", at_least(memory), words)
+            found = ran(name, engine, memory)
+            about = (name, f"{count / 1e3:.0f} k", memory, words)
             if isinstance(found, str):
                 print(name, engine, found, flush=True)
                 rows.append((*about, found, *["-"] * 3))
