@@ -26,12 +26,11 @@ import torch
 from benchmarks.frame import ROOT, Goal, Measurement, run
 from benchmarks.support.branching_models import MODELS
 from benchmarks.support.pages import markdown, write_page
-from plimsoll_planner.units import KIB
 
 ENGINES = {"plimsoll": "layers", "graph": "operators"}
 NUM_DEVICES, STEPS = 4, 6
-STATE_BYTES, PART = 16, 0.45
-"""Of a parameter with Adam in fp32; of the states that a device has room for."""
+KIB, STATE_BYTES, PART = 2**10, 16, 0.45
+"""A state of a parameter with Adam in fp32; the part that a device has room for."""
 PEAK_ERROR, LOSS_ERROR = 0.5, 1e-5
 """Percent, and relative."""
 ENTRYPOINT = "benchmarks.support.branching_models:workload"
