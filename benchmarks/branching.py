@@ -87,9 +87,7 @@ class Ran:
 
 def manifest(name: str, engine: str, micro_batch: int | None = None) -> dict[str, Any]:
     """A plan of a model."""
-    search: dict[str, Any] = {"engine": engine}
-    if micro_batch:
-        search["override"] = {"microBatch": micro_batch}
+    fixed = {"override": {"microBatch": micro_batch}} if micro_batch else {}
     return {
         "apiVersion": "plimsoll.dev/v1alpha1",
         "kind": "TrainingPlan",
@@ -97,7 +95,8 @@ def manifest(name: str, engine: str, micro_batch: int | None = None) -> dict[str
         "spec": {
             "workload": {"entrypoint": ENTRYPOINT, "args": {"name": name}},
             "training": {"globalBatchSize": 8, "steps": STEPS},
-            "search": search,
+            "search": {"engine": engine},
+            **fixed,
         },
     }
 
