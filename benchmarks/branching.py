@@ -28,6 +28,11 @@ from benchmarks.support.branching_models import MODELS
 from benchmarks.support.pages import markdown, write_page
 
 ENGINES = {"plimsoll": "layers", "graph": "operators"}
+FIXED: dict[str, dict[str, object]] = {
+    "plimsoll": {"data": 1, "optimizerHome": "device"},
+    "graph": {},
+}
+"""So that chains are pipelines: replicas may divide state as well, and need no cuts."""
 NUM_DEVICES, STEPS = 4, 6
 KIB, STATE_BYTES, PART = 2**10, 16, 0.45
 """A state of a parameter with Adam in fp32; the part that a device has room for."""
@@ -43,11 +48,12 @@ PROSE = """# Models that form no chain
 
 `make bench-branching` writes this page. Each module goes through `from_module`, and is
 planned twice: cut into layers for a pipeline (engine plimsoll), and operator by
-operator (engine graph). A device has room for 45 % of parameters, gradients and Adam's
-state. Plans are run for 6 steps of 8 samples by real processes on emulated devices, and
-so is one device that is large enough, with the same micro-batch, for the losses. The
-last column is the verdict on one device fewer, and what running each of its meshes came
-to.
+operator (engine graph). Chains have one replica and the optimizer on the device, so
+that they are cut into stages. A device has room for 45 % of parameters, gradients and
+Adam's state. Plans are run for 6 steps of 8 samples by real processes on emulated
+devices, and so is one device that is large enough, with the same micro-batch, for the
+losses. The last column is the verdict on one device fewer, and what running each of its
+meshes came to.
 """
 
 
@@ -87,7 +93,7 @@ class Ran:
 
 def manifest(name: str, engine: str, micro_batch: int | None = None) -> dict[str, Any]:
     """A plan of a model."""
-    fixed = {"override": {"microBatch": micro_batch}} if micro_batch else {}
+    fixed = {"microBatch": micro_batch} if micro_batch else FIXED[engine]
     return {
         "apiVersion": "plimsoll.dev/v1alpha1",
         "kind": "TrainingPlan",
@@ -96,7 +102,7 @@ def manifest(name: str, engine: str, micro_batch: int | None = None) -> dict[str
             "workload": {"entrypoint": ENTRYPOINT, "args": {"name": name}},
             "training": {"globalBatchSize": 8, "steps": STEPS},
             "search": {"engine": engine},
-            **fixed,
+            "override": fixed,
         },
     }
 
