@@ -23,7 +23,7 @@ from plimsoll_profiler.errors import (
     ProfilerError,
 )
 from plimsoll_profiler.probing.messages import Frame, ProbeRequest, ProbeResult
-from plimsoll_profiler.process_environment import environment_of
+from plimsoll_profiler.process_environment import command_of, environment_of
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.errors import is_theirs
 
@@ -51,7 +51,7 @@ class ProberProcess:
         self._stderr: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             (
-                *(sys.executable, "-m", "plimsoll_profiler.start", "prober"),
+                *command_of("prober"),
                 *(request.entrypoint, request.arguments),
                 *(request.device_kind, request.source),
                 json.dumps(request.micro_batches),
