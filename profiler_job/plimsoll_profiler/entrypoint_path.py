@@ -37,10 +37,11 @@ def require_module(entrypoint: str) -> None:
     """
     module = entrypoint.partition(":")[0]
     places: Sequence[str] = folders()
-    name = ""
-    for part in module.split("."):
-        name = f"{name}.{part}" if name else part
-        spec = find(name, places)
+    for depth, part in enumerate(module.split(".")):
+        # By its own name: a package without __init__.py asks for its parent's module.
+        spec = PathFinder.find_spec(part, places)
+        if spec is None and depth == 0:
+            spec = installed(part)
         if spec is None:
             raise BadWorkloadError(
                 f"entry point {entrypoint}: no module {module} on the Python path; "
@@ -49,11 +50,8 @@ def require_module(entrypoint: str) -> None:
         places = spec.submodule_search_locations or ()
 
 
-def find(name: str, places: Sequence[str]) -> ModuleSpec | None:
-    """Spec of a module, found without importing it."""
-    # By its last part: a package without __init__.py asks for its parent's module.
-    found = PathFinder.find_spec(name.rpartition(".")[2], places)
-    if found is None and "." not in name:
-        with contextlib.suppress(ValueError):  # no name at all, or that of a script
-            found = importlib.util.find_spec(name)  # installers have ways of their own
-    return found
+def installed(name: str) -> ModuleSpec | None:
+    """Spec of a module that an installer has its own way to find; not imported."""
+    with contextlib.suppress(ValueError):  # no name at all, or that of a script
+        return importlib.util.find_spec(name)
+    return None
