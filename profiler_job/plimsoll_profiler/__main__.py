@@ -26,7 +26,11 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_profiler.process_environment import environment_of, environment_on_device
+from plimsoll_profiler.process_environment import (
+    command_of,
+    environment_of,
+    environment_on_device,
+)
 from plimsoll_profiler.profiling.profiler import profile
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.errors import exit_code_of
@@ -150,7 +154,7 @@ def become(
     """
     require_supported()
     words = (
-        *(sys.executable, "-m", "plimsoll_profiler.start", name),
+        *command_of(name),
         *("--plan", str(options.plan), "--profile", str(options.profile)),
         *("--entrypoint", options.entrypoint, *more),
     )

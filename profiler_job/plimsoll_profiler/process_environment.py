@@ -1,18 +1,25 @@
-"""Environment of the processes that the profiler starts: what it has on top of ours.
+"""Command and environment of the processes that the profiler starts.
 
-An emulated device is a preloaded library, and torch reads its settings once; so both
-are settled before a process begins.
+The environment is what such a process has on top of ours. An emulated device is a
+preloaded library, and torch reads its settings once; so both are settled before a
+process begins.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_profiler.entrypoint_path import python_path
 from plimsoll_trainer.devices.allocator import allocator_environment
 from plimsoll_trainer.emulated import device as emulated
+
+
+def command_of(name: str) -> tuple[str, ...]:
+    """Words that start one of the processes that `start` knows."""
+    return sys.executable, "-m", "plimsoll_profiler.start", name
 
 
 def environment_of(kind: DeviceKind, cap_bytes: int = 0) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Starts a process that loads torch: `python -m plimsoll_profiler.start NAME ...`.
 
 Torch makes 300,000 objects that stay; while it loads nothing looks for garbage among
-them, which is a fifth of its time.
+them, which is a fifth of its time. They are not frozen, as a rank's are
+(`plimsoll_trainer.__main__`): `counting.meters` freezes what is there, for a while.
 """
 
 from __future__ import annotations

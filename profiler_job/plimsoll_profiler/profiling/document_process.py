@@ -27,7 +27,7 @@ from plimsoll_profiler.errors import (
     ProbingFailedError,
     ProfilerError,
 )
-from plimsoll_profiler.process_environment import environment_of
+from plimsoll_profiler.process_environment import command_of, environment_of
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.errors import is_theirs
 
@@ -61,7 +61,7 @@ class DocumentProcess:
         self._name = name
         self._stderr: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            (sys.executable, "-m", "plimsoll_profiler.start", name, *words),
+            (*command_of(name), *words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

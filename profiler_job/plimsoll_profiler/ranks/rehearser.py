@@ -41,7 +41,7 @@ def main() -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Parser of the command line."""
-    made = argparse.ArgumentParser(prog="plimsoll_profiler.ranks.rehearser")
+    made = argparse.ArgumentParser(prog="plimsoll_profiler.start rehearser")
     made.add_argument("--plan", type=Path, required=True)
     made.add_argument("--profile", type=Path, required=True, help="it is made from")
     made.add_argument("--entrypoint", required=True)

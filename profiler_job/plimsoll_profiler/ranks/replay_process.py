@@ -21,7 +21,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay
 from plimsoll_profiler.entrypoint_path import require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
-from plimsoll_profiler.process_environment import environment_of
+from plimsoll_profiler.process_environment import command_of, environment_of
 from plimsoll_trainer.process.requirements import require_supported
 
 OF_THE_WORKLOAD = (
@@ -68,7 +68,7 @@ def replay_plan(
         save(paths[1], profile)
         with subprocess.Popen(  # noqa: S603 - our own module
             (
-                *(sys.executable, "-m", "plimsoll_profiler.start", "replayer"),
+                *command_of("replayer"),
                 *("--plan", paths[0], "--profile", paths[1]),
                 *("--entrypoint", entrypoint),
             ),

@@ -45,7 +45,7 @@ does: with less to do, another process saves nothing."""
 
 def main() -> int:
     """Replay every stage."""
-    parser = argparse.ArgumentParser(prog="plimsoll_profiler.ranks.replayer")
+    parser = argparse.ArgumentParser(prog="plimsoll_profiler.start replayer")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--profile", type=Path, required=True, help="it is made from")
     parser.add_argument("--entrypoint", required=True)

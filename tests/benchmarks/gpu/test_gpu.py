@@ -31,7 +31,8 @@ OPTIONS = ("--device", "cpu", "--models", MODEL, "--plans", "2")
 SCALARS_BYTES = 64
 ROOMS = ("planner", "training_job", "profiler_job", ".")
 ENVIRONMENT = os.environ | {"PYTHONPATH": ":".join(ROOMS)}
-REHEARSER = "plimsoll_profiler.start"
+REHEARSER = "rehearser"
+"""Word of its command line: the name of the process."""
 GONE_S = 60.0
 """At most, until a killed process is gone."""
 
