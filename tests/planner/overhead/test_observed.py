@@ -575,7 +575,7 @@ SITUATIONS = {
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-@settings(max_examples=draws(12))
+@settings(max_examples=draws(25))
 @given(in_use=st.floats(0, 1.5), asked=st.floats(0, 1))
 def test_a_plan_that_ran_out_is_not_made_again(
     situation: str, in_use: float, asked: float
