@@ -8,11 +8,25 @@ from typing import Any
 import pytest
 
 
-def at_night(names: Collection[str], cases: Mapping[str, object]) -> list[Any]:
-    """Every case under its name; those that are named run at night, for others do."""
-    unknown = set(names) - cases.keys()
+def at_night(
+    names: Collection[str],
+    cases: Mapping[str, object],
+    quick: Collection[str] | None = None,
+) -> list[Any]:
+    """Every case under its name; those in `names` are nightly.
+
+    Each of these repeats what another case or test covers. All but the quick ones are
+    slow as well; None: nothing is.
+    """
+    unknown = {*names, *(quick or ())} - cases.keys()
     assert not unknown, f"no case is named {sorted(unknown)}"
-    return all_but(cases.keys() - set(names), cases, pytest.mark.nightly)
+
+    def marks(name: str) -> list[pytest.MarkDecorator]:
+        found = [pytest.mark.nightly] if name in names else []
+        is_slow = quick is not None and name not in quick
+        return [*found, pytest.mark.slow] if is_slow else found
+
+    return [pytest.param(case, id=n, marks=marks(n)) for n, case in cases.items()]
 
 
 def named(names: Iterable[str]) -> dict[str, object]:

@@ -47,6 +47,9 @@ KINDS = {
         workload=(WIDE, ("precision", Precision.BF16)),
     ),
 }
+QUICK_KINDS = ("two parts",)
+SIMILAR = ("two stages of two parts",)
+"""The kind by sequences has the same stages and parts."""
 Peaks = dict[Phase, int]
 
 
@@ -90,7 +93,7 @@ def replayed_peaks(kind: Kind, stage: int) -> Peaks:
     return replay_stage(job, stage)
 
 
-@pytest.mark.parametrize("kind", at_night(("two stages of two parts",), KINDS))
+@pytest.mark.parametrize("kind", at_night(SIMILAR, KINDS, QUICK_KINDS))
 def test_a_replay_tells_the_peaks_of_a_tensor_group(kind: Kind) -> None:
     """Of every phase to the byte, but for scalars; of several ranks the least counts.
 
