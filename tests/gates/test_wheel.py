@@ -94,9 +94,6 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 UNIT_TESTS = ("planner", "training_job", "profiler_job", "operator", "cli")
 
 
-each_python = pytest.mark.parametrize("version", SUPPORTED)
-
-
 def python_of(version: str) -> str:
     """A Python of this machine, the running one if it is of that version.
 
@@ -259,7 +256,7 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)  # a whole suite; each of its tests has a limit of its own
-@each_python
+@pytest.mark.parametrize("version", SUPPORTED)
 def test_the_suite_passes_on_the_wheel(
     version: str, wheel: Path, tmp_path: Path
 ) -> None:

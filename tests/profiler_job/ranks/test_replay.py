@@ -216,7 +216,7 @@ SIMILAR = (
     *("pure bf16, sums too", "fp16 in autocast", "a frozen first stage"),
     *("more than that", "sgd {}", "sgd {'momentum': 0.9}", "lion {}"),
 )
-"""Recipes that hold tensors as others do."""
+"""Recipes that hold the same tensors as another one here."""
 
 
 @pytest.mark.parametrize("case", at_night(SIMILAR, RECIPES))

@@ -157,10 +157,10 @@ SIMILAR = {
     *("llama, tied", "opt", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "mpt"),
     *("gptj", "cohere", "qwen2_moe"),
 }
-"""Followed as others are."""
+"""Families whose layers are like those of another one here."""
+FOLLOWED = named(followed(*FAMILIES))
 each_family = pytest.mark.parametrize(
-    "family",
-    at_night(SIMILAR.intersection(followed(*FAMILIES)), named(followed(*FAMILIES))),
+    "family", at_night(SIMILAR & FOLLOWED.keys(), FOLLOWED)
 )
 
 

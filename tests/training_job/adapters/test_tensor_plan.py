@@ -41,7 +41,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"head_dim": 8},
 }
 SIMILAR = ("phi3", "gemma2", "olmo2", "qwen3")
-"""Split as others are."""
+"""Families that are split like another one here."""
 BY_SEQUENCE = ("llama", "gpt_neox", "olmo2", "qwen3")
 """With a tied embedding, one that is not split, norms of all heads, norms of each."""
 WHOLE = [

@@ -190,7 +190,7 @@ def by_length(stage: int, first: int, end: int) -> float:
 
 
 SIMILAR = ("tensor", "zero-2", "lion", "8 bits", "dropout")
-"""What they do is part of another kind, or of other tests."""
+"""Kinds whose moves another kind makes as well, or another test."""
 
 
 @pytest.mark.slow

@@ -51,7 +51,9 @@ def victims(
 def test_a_killed_run_ends_as_if_nobody_had_killed_it(
     case: int, undisturbed: tuple[HomeRun, float], tmp_path: Path
 ) -> None:
-    """Two kills at random moments; the same losses, one gang at a time, no orphan.
+    """After two kills at random moments the losses are those of an undisturbed run.
+
+    There is never more than one worker group, and no process is left over.
 
     A run that ends before all are made is no end of the case: the same command begins
     the plan anew, and that run is killed.
