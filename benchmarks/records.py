@@ -14,11 +14,7 @@ from functools import partial
 
 from benchmarks.frame import Goal, Measurement, run, seconds_of, start_python
 from plimsoll_planner.records.document import from_text, to_text
-from plimsoll_planner.records.model_profile import (
-    EdgeColumns,
-    LayerColumns,
-    ModelProfile,
-)
+from plimsoll_planner.records.model_profile import LayerColumns, ModelProfile
 from tests.support.builders import a_profile, layer_costs
 
 NUM_LAYERS = 100_000
@@ -33,11 +29,6 @@ def large_profile() -> ModelProfile:
         layers=LayerColumns(
             name=tuple(f"layer.{layer}" for layer in range(NUM_LAYERS)),
             kind=tuple(layer % NUM_KINDS for layer in range(NUM_LAYERS)),
-        ),
-        edges=EdgeColumns(
-            source=tuple(range(NUM_LAYERS - 1)),
-            target=tuple(range(1, NUM_LAYERS)),
-            part=(1.0,) * (NUM_LAYERS - 1),
         ),
         costs=layer_costs(NUM_KINDS),
         tied=(),

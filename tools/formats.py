@@ -25,10 +25,10 @@ HEADER = """\
 Made from the records by `make docs`; do not edit.
 
 Documents are JSON and stand alone in a file or a message: they open with `kind` and
-`schema_version` (now 1), also where one is nested in another. All other tables are
-records inside documents. An unknown field, a field given twice, a number out of its
-bounds and a newer version are refused; a field with a default may be left out. Columns
-of one table have equal lengths: entry i of each belongs to row i.
+`schema_version` (now 1, of a ModelProfile 2), also where one is nested in another. All
+other tables are records inside documents. An unknown field, a field given twice, a
+number out of its bounds and a newer version are refused; a field with a default may be
+left out. Columns of one table have equal lengths: entry i of each belongs to row i.
 """
 
 

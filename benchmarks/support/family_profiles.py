@@ -15,7 +15,6 @@ from benchmarks.support.families import ENTRYPOINT, FAMILIES, SMALL, workload
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
-    EdgeColumns,
     LayerColumns,
     ModelProfile,
 )
@@ -56,10 +55,5 @@ def profile_of(family: str, depth: int) -> ModelProfile:
         layers=LayerColumns(
             name=tuple(layer.name for layer in layers),
             kind=tuple(kind_of[layer.kind] for layer in layers),
-        ),
-        edges=EdgeColumns(
-            source=tuple(range(len(layers) - 1)),
-            target=tuple(range(1, len(layers))),
-            part=(1.0,) * (len(layers) - 1),
         ),
     )

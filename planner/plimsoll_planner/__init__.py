@@ -22,6 +22,7 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     schedules/          orders of passes, a file for each
     techniques/         choices of a stage that hold less, a file for each
     search/             every tuple decided, plan and certificate: `search.answer.solve`
+    graph/              operators placed on devices: `graph.place.place`
     revising/           a plan in the place of the one that runs
     version             of Plimsoll
 """

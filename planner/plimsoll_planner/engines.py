@@ -60,9 +60,30 @@ PLIMSOLL = EngineTraits(
 )
 """Plimsoll's own trainer on torch 2.15's Schedule1F1B."""
 
+GRAPH = replace(
+    PLIMSOLL,
+    engine="graph",
+    can=EngineCapabilities(
+        schedules=(Schedule.PLACED,),
+        fewer_micro_batches_than_stages=True,
+        in_flight_caps=False,
+        uneven_stages=True,
+        recompute=Granularity.JOB,
+        shardings=(Sharding.NONE,),
+        shardings_with_pipeline=(Sharding.NONE,),
+        tensor_parallel=False,
+    ),
+)
+"""The same trainer where it places operators one by one (`plimsoll_trainer.placed`)."""
+
 TENSOR_DEGREES = (1, 2, 4, 8)
 """By which layers that can be split are profiled, unless something else is asked for:
 up to the devices of most nodes, which a tensor group does not leave."""
+
+GRAPH_MICRO_BATCHES = (1, 2, 4, 8)
+"""Samples of the micro-batches whose operators are measured for an engine that places
+them, unless something else is asked for. A graph has its micro-batch in it, so no plan
+has another."""
 
 PLIMSOLL_ON_TORCH_2_11 = replace(
     PLIMSOLL,
@@ -89,7 +110,7 @@ RELEASE = re.compile(
     r"(\d+)\.(\d+)(?:\.(?P<patch>\d+))?(?:\.\d+)*(?P<early>(a|b|rc|\.dev)\d+)?"
 )
 
-ENGINES = {engine.engine: engine for engine in (PLIMSOLL,)}
+ENGINES = {engine.engine: engine for engine in (PLIMSOLL, GRAPH)}
 
 
 def release_of(version: str) -> Release | None:
@@ -126,10 +147,17 @@ def engine_named(name: str, torch_version: str) -> EngineTraits:
     version = f"torch {dotted(release)}{found['early'] or ''}"
     return replace(
         traits,
+        engine=name,
+        can=ENGINES[name].can,
         version=version,
         verified=is_known,
         num_verified_plans=traits.num_verified_plans if is_known else 0,
     )
+
+
+def places_operators(name: str) -> bool:
+    """Whether an engine needs graphs; False for one that is not known."""
+    return name in ENGINES and Schedule.PLACED in ENGINES[name].can.schedules
 
 
 def require_engine(name: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from plimsoll_planner.engines import TENSOR_DEGREES
+from plimsoll_planner.engines import GRAPH_MICRO_BATCHES, TENSOR_DEGREES
 from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import load, save
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--source", choices=sources, required=True)
     degrees = ",".join(map(str, TENSOR_DEGREES))
     verb.add_argument("--tensor-degrees", type=counts, default=degrees, help=DEGREES)
+    verb.add_argument("--graph-micro-batches", type=counts, default=(), help=GRAPHS)
     verb.add_argument("--request-key", default="", help="that the profile is kept by")
     verb.add_argument("--out", type=Path, required=True, metavar="profile.json")
     verb = verbs.add_parser("replay", help="what the ranks of a plan hold")
@@ -81,6 +82,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 DEGREES = "by which layers that can be split are probed, as in 1,2"
+GRAPHS = (
+    "of which operators are measured as well, for engine graph, as in "
+    f"{','.join(map(str, GRAPH_MICRO_BATCHES))}; none: no"
+)
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 
 
@@ -99,6 +104,7 @@ def run_profile(options: argparse.Namespace) -> None:
         device_kind=DeviceKind(options.device),
         source=Source(options.source),
         tensor_degrees=options.tensor_degrees,
+        graph_micro_batches=options.graph_micro_batches,
         known_as=options.request_key,
     )
     save(options.out, profile(request, print_progress))

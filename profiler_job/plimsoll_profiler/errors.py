@@ -4,6 +4,7 @@
     └── ProfilerError               ends the profiling run
         ├── NoDeviceError           a device is to be measured, and there is none
         ├── BusyDeviceError         other processes have the memory that was needed
+        ├── TracedGraphError        operators are to be measured, and layers are traced
         ├── ReplayFailedError       the replaying process ended without an answer
         ├── ReplayDisagreesError    torch does not behave as the replay believes
         ├── BadWorkloadError        the entry point breaks the workload contract
@@ -33,6 +34,12 @@ class TooFewProbesError(ProfilerError):
 
 class NoDeviceError(ProfilerError):
     """A device is to be measured, and this machine has none."""
+
+
+class TracedGraphError(ProfilerError, InvalidInputError):
+    """Graphs are asked for of a profile that measures nothing."""
+
+    exit_code = ExitCode.BAD_WORKLOAD
 
 
 class BusyDeviceError(ProfilerError):

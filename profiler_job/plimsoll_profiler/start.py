@@ -26,6 +26,8 @@ def loaded(name: str) -> Callable[[], int]:
     match name:
         case "prober":
             from plimsoll_profiler.probing.prober import main as run  # noqa: PLC0415
+        case "grapher":
+            from plimsoll_profiler.probing.grapher import main as run  # noqa: PLC0415
         case "replayer":
             from plimsoll_profiler.ranks.replayer import main as run  # noqa: PLC0415
         case "rehearser":

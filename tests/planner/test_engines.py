@@ -11,6 +11,7 @@ from plimsoll_planner.engines import (
     PLIMSOLL,
     PLIMSOLL_ON_TORCH_2_11,
     engine_named,
+    places_operators,
 )
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.engine import EngineTraits, ReceiveBuffers
@@ -32,6 +33,12 @@ def test_a_known_torch_has_its_own_traits(
 ) -> None:
     """Those of the releases that real ranks were held against, by minor number."""
     assert engine_named("plimsoll", torch_version) == replace(traits, version=version)
+
+
+def test_engine_graph_alone_places_operators() -> None:
+    """And what is no engine does not."""
+    names = ("plimsoll", "graph", "other")
+    assert [places_operators(name) for name in names] == [False, True, False]
 
 
 def test_old_releases_keep_buffers_and_outputs() -> None:

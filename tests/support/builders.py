@@ -43,7 +43,6 @@ from plimsoll_planner.records.layer_costs import (
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
-    EdgeColumns,
     Fingerprint,
     LayerColumns,
     LibraryVersion,
@@ -88,6 +87,7 @@ from plimsoll_planner.records.task import (
     TaskKind,
     Variable,
 )
+from tests.support.operator_graphs import a_graph_profile, a_placement
 
 DIGEST = "sha256:" + "0" * 64
 MIB = 2**20
@@ -215,7 +215,6 @@ def a_profile(**fields: Any) -> ModelProfile:
         "layers": LayerColumns(
             name=("embedding", "block.0", "block.1", "head"), kind=(0, 1, 1, 2)
         ),
-        "edges": EdgeColumns(source=(0, 1, 2), target=(1, 2, 3), part=(1.0, 1.0, 1.0)),
         "costs": layer_costs(),
         "tied": (TiedLayers(layers=(0, 3)),),
         "probes": (a_probe(kind=1, micro_batch=4, outcome=ProbeOutcome.OUT_OF_MEMORY),),
@@ -593,5 +592,7 @@ def every_document() -> list[Document]:
         a_failed_rehearsal(),
         a_revision(),
         measured_ranks(),
+        a_graph_profile(),
+        a_placement(),
         *a_life(),
     ]

@@ -20,7 +20,6 @@ from plimsoll_planner.records.layer_costs import (
     WorkColumns,
 )
 from plimsoll_planner.records.model_profile import (
-    EdgeColumns,
     LayerColumns,
     ModelProfile,
     TiedLayers,
@@ -292,11 +291,6 @@ def chain_profile(
         "layers": LayerColumns(
             name=tuple(f"layer.{place}" for place in range(size)),
             kind=tuple(map(kinds.index, every)),
-        ),
-        "edges": EdgeColumns(
-            source=tuple(range(size - 1)),
-            target=tuple(range(1, size)),
-            part=(1.0,) * (size - 1),
         ),
         "variants": variants,
         "costs": costs_of(

@@ -7,11 +7,13 @@ base of `enumerated_time` and `enumerator`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ByteColumns, MessageColumns
 from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_planner.records.problem import Problem
+from tests.support.enumerated_carried import Carried, values_of
 
 
 @dataclass(frozen=True, order=True)
@@ -71,6 +73,15 @@ class Costs:
         if found is None:
             found = self._lines[place] = columns.at(row, mesh.samples)
         return int(getattr(found, f"{which or self.which}_bytes"))
+
+    @lru_cache(maxsize=2**10)  # noqa: B019 - of few micro-batches
+    def values_at(self, samples: int, which: str) -> list[Carried]:
+        """Carried values of so many samples."""
+        return values_of(self.problem.profile, which, samples)
+
+    def values(self, mesh: Mesh) -> list[Carried]:
+        """Carried values of a micro-batch."""
+        return self.values_at(mesh.samples, self.which)
 
     def pass_s(self, mesh: Mesh, name: str, layer: int) -> float:
         """Read one line of seconds; messages of the tensor group are on top."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from plimsoll_planner.records.offer import Link, Offer
+from tests.support.enumerated_carried import crossing
 from tests.support.enumerated_costs import Costs, Mesh
 from tests.support.enumerated_host import host_s
 from tests.support.enumerated_sharding import (
@@ -75,6 +76,8 @@ class Clock(Costs):
         ]
         chosen = next((link for link, split in links if split), links[0][0])
         sent = self.amount(mesh, self.costs.boundary, layer, self.which_s)
+        values = self.values_at(mesh.samples, self.which_s)
+        sent += crossing(values, layer + 1, gradients=self.which_s == "lower")
         return over(chosen, sent)
 
     def is_split(self, mesh: Mesh, stage: int, replica: int) -> bool:

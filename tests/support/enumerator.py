@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from plimsoll_planner.records.problem import Problem
+from tests.support.enumerated_carried import crossing, end_of_pass, gradients_held
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerated_host import (
     OFFLOAD,
@@ -118,7 +119,10 @@ class Judge(Clock):
             both = sum(first <= layer < end for layer in tie.layers) > 1
             held += tie.gradient_bytes * (both and self.which != "lower")
         one, worst = self.passes(mesh, run, frozenset(again), level, way)
-        start = (k - 1) * (u_in + one) + u_in + (u_in if count > k else 0)
+        values = self.values(mesh)
+        back = u_in + crossing(values, first, gradients=True)
+        u_in += 0 if is_first else crossing(values, first)
+        start = (k - 1) * (u_in + one) + u_in + (back if count > k else 0)
         return max(held + start + worst, state + step)
 
     @lru_cache(maxsize=2**10)  # noqa: B019 - of the latest stages alone
@@ -153,14 +157,14 @@ class Judge(Clock):
         out_stays = keeps(end - 1, "keeps_output") and not is_last
         saved = sum(of(layer, "saved") for layer in range(first, end))
         one = saved + sum(held_behind.values()) + (u_out if out_stays else 0)
-        worst = 0
-        live = 0
+        values = self.values(mesh)
+        one += sum(v.num_bytes for v in values if first <= v.giver < end)
+        worst = live = 0
+        gradients = {one.layer: one for one in gradients_held(values, run)}
         for layer in range(first, end):
-            u_before = (
-                self.amount(mesh, self.costs.boundary, layer - 1)
-                if layer > first
-                else 0
-            )
+            u_before = 0
+            if layer > first:
+                u_before = self.amount(mesh, self.costs.boundary, layer - 1)
             w_before = held_behind.get(layer - 1, 0)
             forward, backward = at_work(self, mesh, layer, level)
             if self.which == "upper" and self.costs.held_messages is not None:
@@ -176,11 +180,22 @@ class Judge(Clock):
             )
             outlives = layer == first or keeps(layer - 1, "keeps_output")
             more = of(layer, "held_input") if outlives else 0
-            turned = of(layer, name) + backward + gradient_held + more
+            passing = of(layer, name)
+            carried = gradients[layer]
+            if carried.own and layer < end - 1 and self.which != "lower":
+                at_end = of(layer, "backward_transient_at_end")
+                passing = min(passing + carried.own, max(passing, at_end))
+            turned = passing + carried.others + backward + gradient_held + more
             worst = max(worst, live + w_before + turned)
             live += w_before + of(layer, "saved")
+            live += sum(v.num_bytes for v in values if v.giver == layer)
         if not is_last:
-            worst = max(worst, one + u_out + (0 if out_stays else u_out))
+            back = u_out + crossing(values, end, gradients=True)
+            worst = max(worst, one + back + (0 if out_stays else u_out))
+        at_the_end = end_of_pass(values, run, self.which)
+        if at_the_end:
+            u_in = self.amount(mesh, self.costs.boundary, first - 1)
+            worst = max(worst, at_the_end + u_in + u_out)
         return one, worst
 
     def step(self, mesh: Mesh, run: tuple[int, int], level: str) -> int:

@@ -76,7 +76,7 @@ def check_same(workload: Workload, config: PreTrainedConfig, name: TaskName) -> 
             mine.copy_(theirs)
     inputs, targets = workload.batch(0, 0, 3)
     their_loss = total_of(workload.loss(run_part(task, model, inputs)[0], targets))
-    own_loss = total_of(stage(inputs, targets))
+    own_loss = total_of(stage(inputs, targets=targets))
     torch.autograd.backward([their_loss, own_loss])
     assert apart(own_loss.detach(), their_loss.detach()) <= TOLERANCE
     trained = [p for p in model.parameters() if p.grad is not None]

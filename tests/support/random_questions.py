@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.carried import NOTHING_CARRIED, CarriedColumns
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     NUMBER_BYTES,
@@ -55,6 +56,7 @@ class Asked:
     """Of a node; None: nothing can be on the host."""
     link_to_host: Link | None = None
     host_link_shared: bool = False
+    carried: CarriedColumns = NOTHING_CARRIED
 
     def problem(self) -> Problem:
         """Build the question."""
@@ -68,6 +70,7 @@ class Asked:
             target_bytes_per_sample=self.target_bytes_per_sample,
             tied=self.tied(),
             split=self.split,
+            carried=self.carried,
         )
         offer = an_offer(
             device_kind=DeviceKind.EMULATED,

@@ -21,7 +21,6 @@ from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.optimizers import BY_NAME, countable_adamw_8bit, optimizer_named
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import MakeOptimizer, optimizer_mode
-from tests.support.workloads import a_gpt
 
 CPU = torch.device("cpu")
 SHAPES = ((96, 64), (64,))
@@ -57,7 +56,7 @@ def take_step(optimizer: Any, parameters: list[nn.Parameter], step: int) -> None
 def test_a_trace_keeps_what_a_real_step_keeps(name: str) -> None:
     """Whatever number an optimizer reads; and a checkpoint holds all of it."""
     make = named(name)
-    check_optimizer(a_gpt(optimizer=make), CPU)
+    check_optimizer(make, CPU)
     optimizer, parameters = stepped(make)
     real = [forms(optimizer, parameter) for parameter in parameters]
     with FakeTensorMode():

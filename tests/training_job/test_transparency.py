@@ -28,8 +28,9 @@ from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.flat_buffers import take_memory
 from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.layer_runs import loss_alone
 from plimsoll_trainer.engine.split_tensors import here
-from plimsoll_trainer.engine.stage import StageSlice, loss_alone
+from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.random_keys import random_key, seed_device

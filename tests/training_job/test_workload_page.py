@@ -20,6 +20,7 @@ from plimsoll_profiler.probing.tensor_groups import SplitVariants
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.workload import Workload
+from tests.support.chain_runs import built_layers, run_chain
 from tests.support.ranks import run_on_device
 
 PAGE = Path(__file__).parents[2] / "docs" / "workload.md"
@@ -56,7 +57,20 @@ def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
         assert len(boundaries_of(workload, 2).between) > 2, name
         part = StageSlice(first_layer=0, end_layer=len(workload.layers))
         x, targets = workload.batch(0, 0, 2)
-        build_stage(workload, part, torch.device("cpu"))(x, targets).backward()
+        inputs = x if isinstance(x, tuple) else (x,)
+        stage = build_stage(workload, part, torch.device("cpu"))
+        stage(*inputs, targets=targets).backward()
+
+
+def test_its_chain_of_any_module_is_the_module(page: ModuleType) -> None:
+    """The example with two inputs gives what its module gives, of the same numbers."""
+    workload = page.any_module()
+    layers = built_layers(workload)
+    inputs, _ = workload.batch(0, 0, 3)
+    module = page.WithTime()
+    named = {name: one for layer in layers for name, one in layer.named_parameters()}
+    module.load_state_dict(named)
+    assert torch.equal(run_chain(workload, layers, inputs), module(*inputs))
 
 
 def split_of_page() -> SplitVariants:

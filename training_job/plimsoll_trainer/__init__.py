@@ -8,6 +8,7 @@ are made from is imported where one is asked for.
     torch_internals             every private name of torch that is used
     typed                       arguments as functions declare them
     evaluation                  other data that the model is evaluated on
+    carried                     values that layers carry past others
     workload                    what a user writes
     callbacks, metric_loggers   who hears of steps, and three that write figures
     streams                     batches out of a data set that is only read on
@@ -23,6 +24,7 @@ are made from is imported where one is asked for.
     emulated/, devices/         what a rank runs on, and how full that gets
     reporting/                  what a rank reports
     checkpoint/                 what is saved, and how it is read
+    placed/                     models with branches, operator by operator
     process/                    one training process: `python -m plimsoll_trainer`
     export                      weights of a checkpoint in the model's own format
     supervisor, pod/            the process above the ranks, here and in a pod

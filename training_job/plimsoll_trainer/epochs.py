@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.evaluation import Samples
+from plimsoll_trainer.evaluation import Samples, stacked
 from plimsoll_trainer.random_keys import random_key
 from plimsoll_trainer.streams import Stream
 from plimsoll_trainer.workload import Batch, Workload
@@ -48,8 +47,7 @@ class Epochs:
         """
         begin = step * self.samples_per_step + first
         pairs = [self.samples[self.index(begin + place)] for place in range(count)]
-        inputs, targets = zip(*pairs, strict=True)
-        return torch.stack(inputs), torch.stack(targets)
+        return stacked(pairs)
 
     def index(self, number: int) -> int:
         """Index in the data set of a sample, counted over the whole training.

@@ -7,19 +7,28 @@ runs it (`engine.evaluating`) and judges the losses (`process.evaluations`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from plimsoll_trainer.errors import WorkloadError
 
-Pair = tuple[Tensor, Tensor]
-"""Inputs and targets."""
+Pair = tuple[Any, Tensor]
+"""Inputs, a tensor or a tuple of several, and targets."""
 MakeSamples = Callable[[int, int, int], Pair]
 """As `workload.MakeBatch`; the step is always 0 here."""
+
+
+def stacked(pairs: Sequence[Pair]) -> Pair:
+    """Inputs and targets of some samples, of shape [number of samples, ...] each."""
+    inputs, targets = zip(*pairs, strict=True)
+    if isinstance(inputs[0], tuple):
+        parts = tuple(torch.stack(part) for part in zip(*inputs, strict=True))
+        return parts, torch.stack(targets)
+    return torch.stack(inputs), torch.stack(targets)
 
 
 class Samples(Protocol):
@@ -125,9 +134,7 @@ class Evaluation:
         """Samples of the evaluation, of shape [count, ...] each; a `MakeBatch`."""
         if callable(self.data):
             return self.data(step, first, count)
-        pairs = [self.data[first + place] for place in range(count)]
-        inputs, targets = zip(*pairs, strict=True)
-        return torch.stack(inputs), torch.stack(targets)
+        return stacked([self.data[first + place] for place in range(count)])
 
     def is_due(self, step: int) -> bool:
         """Whether one follows step `step`, counted from 1."""

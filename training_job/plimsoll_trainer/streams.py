@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
-
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.evaluation import stacked
 from plimsoll_trainer.workload import Batch
 
 NOTHING = object()
@@ -66,8 +65,7 @@ class Stream:
         """
         self._go_to(step * self.samples_per_step + first)
         pairs = [self._converted(self._next()) for _ in range(count)]
-        inputs, targets = zip(*pairs, strict=True)
-        return torch.stack(inputs), torch.stack(targets)
+        return stacked(pairs)
 
     def state(self) -> str:
         """Position, and the data set's own state there, as JSON; empty if it has none.

@@ -19,11 +19,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
+from plimsoll_trainer.carried import CarriedValue, carried_values
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.evaluation import Evaluation
 
-Batch = tuple[Tensor, Tensor]
-"""Inputs and targets; the first dimension of both counts samples."""
+Batch = tuple[Any, Tensor]
+"""Inputs and targets; the first dimension of both counts samples. Inputs are a tensor,
+or a tuple of the first one and those that `Workload.inputs` names."""
+BatchOfSeveral = tuple[tuple[Tensor, ...], Tensor]
+"""The same with a tuple of inputs, however many."""
 MakeBatch = Callable[[int, int, int], Batch]
 """(step, first sample, number of samples) of the step's global batch -> those samples.
 The same arguments give the same batch on every rank, in every process, every time."""
@@ -88,7 +92,7 @@ MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One step of the chain: a module that maps one tensor to one tensor."""
+    """One step: module(passed, *taken) -> passed; (passed, *given) where it gives."""
 
     name: str
     """Tells the layer apart; a checkpoint of another kind of plan finds it by this."""
@@ -110,6 +114,11 @@ class Layer:
     """
     recomputable: bool = True
     """False where running the forward pass twice would change the result."""
+    takes: tuple[str, ...] | None = None
+    """Values that earlier layers give, or `Workload.inputs`; not to be written to."""
+    gives: tuple[str, ...] = ()
+    """Values for later layers; the module then returns (passed, *given). They need not
+    count samples in any dimension."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +200,8 @@ class Workload:
     """Why no layer has a `parallelize`, for those who ask; empty: nobody knows."""
     seed: int = 0
     """Of weights and dropout."""
+    inputs: tuple[str, ...] = ()
+    """Names of further inputs of the model; a batch then has a tuple of tensors."""
     tokens_per_sample: int = 1
     export: Export | None = None
     """Writes trained weights in the model's own format; None: it has none, and what is
@@ -232,6 +243,7 @@ class Workload:
                 "tell layers apart"
             )
         self._check_ties(names)
+        _ = self.carried
 
     def _check_sums(self) -> None:
         """Refuse sums of gradients in a type that loses, or could not be unscaled."""
@@ -262,6 +274,11 @@ class Workload:
                     "tie with all places"
                 )
             seen.add((name, tensor))
+
+    @property
+    def carried(self) -> tuple[CarriedValue, ...]:
+        """Values that layers carry past others, in the order of a send."""
+        return carried_values(self.layers, self.inputs)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -5,6 +5,7 @@ scales          numbers in their units, and round ones along an axis
 tables          tables of any width; bytes and FLOP in their cells
 rate_floor      the rate that was asked for, against plans beside the answer
 answer_tables   plans, alternatives and combinations as tables
+placement_table devices on which operators are placed, in the place of stages
 usual_table     plans that people use, beside ours
 largest_lines   the largest value that fits, or the fewest devices
 profiling       a bar while a profile is made

@@ -15,10 +15,11 @@ from rich.table import Table
 from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.tables import BARS, money, new_table, table_of, telling_columns
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
-from plimsoll_planner.records.engine import Sharding
+from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_planner.text.explain import counted, device_noun, offer_text
+from plimsoll_planner.text.counts import counted, device_noun
+from plimsoll_planner.text.explain import offer_text
 from plimsoll_planner.text.plans import cost_of, each_of, nodes_text
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most, number_text
@@ -43,6 +44,8 @@ TUPLE_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 )
 TENSOR_COLUMN: tuple[str, JustifyMethod] = ("TENSOR", "right")
 """Behind the replicas, where layers are split in some tuple."""
+DEVICES_COLUMN: tuple[str, JustifyMethod] = ("DEVICES", "right")
+"""In the place of the stages, where operators are placed."""
 OFFER_PLACE = 3
 ANY_RATE = RateFloor()
 LONGEST_OFFERS = 60
@@ -149,7 +152,10 @@ def mesh_text(plan: HybridPlan) -> str:
     mesh, variant = plan.mesh, plan.stages[0].variant
     if mesh is None:
         return "uneven mesh"
-    text = f"{counted(mesh.pipeline, 'stage')} x {counted(mesh.data, 'replica')}"
+    replicas = counted(mesh.data, "replica")
+    if plan.placement is not None:
+        return f"operators on {counted(mesh.pipeline, 'device')} x {replicas}"
+    text = f"{counted(mesh.pipeline, 'stage')} x {replicas}"
     levels = each_of(stage.sharding for stage in plan.stages)
     if levels != Sharding.NONE:
         text += f" (sharded: {levels})"
@@ -183,7 +189,7 @@ def alternative_cells(
     return {
         f"{device_noun(plan.offers)}s".upper(): str(plan.num_gpus),
         "OFFER": offer_text(plan.offers[0]),
-        "STAGES": str(mesh.pipeline) if mesh else "-",
+        "STAGES": str(mesh.pipeline) if mesh and plan.placement is None else "-",
         "REPLICAS": str(mesh.data) if mesh else "-",
         "TENSOR": str(mesh.tensor) if mesh else "-",
         "MICRO-BATCH": str(plan.micro_batch),
@@ -208,7 +214,10 @@ def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
     """
     has_tensor = count.decisions.has_tensor
     tensor, place = (TENSOR_COLUMN,) * has_tensor, OFFER_PLACE + has_tensor
-    table = new_table((*TUPLE_COLUMNS[:2], *tensor, *TUPLE_COLUMNS[2:]))
+    columns = (*TUPLE_COLUMNS[:2], *tensor, *TUPLE_COLUMNS[2:])
+    if Schedule.PLACED in count.decisions.schedule:
+        columns = (DEVICES_COLUMN, *columns[1:])
+    table = new_table(columns)
     offer_column = table.columns[place]
     offer_column.no_wrap, offer_column.max_width = False, LONGEST_OFFERS
     rows: dict[tuple[str, ...], list[str]] = {}

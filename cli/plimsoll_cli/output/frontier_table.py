@@ -16,7 +16,7 @@ from plimsoll_cli.output.tables import table_of, telling_columns
 from plimsoll_planner.records.frontier import Frontier, FrontierPoint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import LEAST_GAP
-from plimsoll_planner.text.explain import gpus_text
+from plimsoll_planner.text.counts import gpus_text
 from plimsoll_planner.text.plans import each_of
 from plimsoll_planner.units import number_text
 

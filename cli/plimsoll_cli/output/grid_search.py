@@ -24,7 +24,12 @@ def with_grid(
 def with_grid(
     problem: Problem, answer: Solution | Infeasible, limit_s: float
 ) -> Solution | Infeasible:
-    """The answer with a grid beside it, as far as that is searched in `limit_s`."""
+    """The answer with a grid beside it, as far as that is searched in `limit_s`.
+
+    Placements of operators have none: each cell would be a search of seconds.
+    """
+    if problem.places_operators:
+        return answer
     # Imported here, for the other verbs need no numpy.
     from plimsoll_planner.search.grid import grid_of  # noqa: PLC0415 - see above
 

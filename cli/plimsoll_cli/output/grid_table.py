@@ -23,7 +23,8 @@ from plimsoll_planner.records.grid import Grid, GridCell
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.text.explain import REASONS, counted, device_noun, offer_text
+from plimsoll_planner.text.counts import counted, device_noun
+from plimsoll_planner.text.explain import REASONS, offer_text
 from plimsoll_planner.text.plans import duration_text, each_of
 from plimsoll_planner.units import S_PER_HOUR, number_text
 

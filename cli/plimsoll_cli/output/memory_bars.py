@@ -18,7 +18,7 @@ from rich.text import Text
 from plimsoll_operator.rules.summary import observed_peak_bytes, predicted_peaks
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 from plimsoll_planner.units import GIB, MIB
 
 WIDTH, LEAST_WIDTH = 28, 6

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plimsoll_cli.output.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
+from plimsoll_cli.output.answer_tables import plan_line
 from plimsoll_cli.output.console import console, say
 from plimsoll_cli.output.memory_bars import memory_bars
-from plimsoll_cli.output.tables import print_table
+from plimsoll_cli.output.placement_table import print_plan
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import CheckpointsStatus, ConditionType, Status, Truth
 from plimsoll_operator.rules.failures import RESPONSES
@@ -18,7 +18,9 @@ from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.rules.summary import step_fault
 from plimsoll_planner.overhead.built_in import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
-from plimsoll_planner.text.explain import certificate_lines, counted, space_text
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import certificate_lines
+from plimsoll_planner.text.space import space_text
 from plimsoll_planner.units import number_text
 from plimsoll_planner.vocabulary import IN_SPEC
 
@@ -103,7 +105,7 @@ def show_answer(record: RunRecord) -> None:
     say("", plan_line(best))
     if record.problem is not None:
         memory = record.problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
-        print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
+        print_plan(best, memory)
         if record.observations:
             say("")
             for line in memory_bars(best, record.observations, memory, page.width):

@@ -30,7 +30,7 @@ from plimsoll_operator.rules.observed_state import Ending, RevisionState
 from plimsoll_operator.rules.summary import revision_text
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.observation import of_plan
-from plimsoll_planner.text.explain import counted, device_noun
+from plimsoll_planner.text.counts import counted, device_noun
 from plimsoll_planner.units import number_text
 
 LINE_EVERY_S = 10.0

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from plimsoll_cli.output.tables import money
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
-from plimsoll_planner.text.explain import device_noun, offer_text
+from plimsoll_planner.text.counts import device_noun
+from plimsoll_planner.text.explain import offer_text
 from plimsoll_planner.text.plans import each_of
 from plimsoll_planner.units import at_least, number_text
 

@@ -3,6 +3,7 @@
 page             the page: report_html
 headline         the plan in words, how it went, the main figures
 memory_chart     memory of every rank against the load line
+placement        memory of devices over a step, where operators are placed
 schedule_chart   one step, pass by pass
 proof            why not fewer
 choices          what else could be had

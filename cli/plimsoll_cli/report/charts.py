@@ -60,6 +60,8 @@ class Chart:
     y_ticks: tuple[Tick, ...]
     line: str = ""
     """Points of a polyline."""
+    area: str = ""
+    """Path of an area."""
     whiskers: str = ""
     """Path of lines from marks down to their bounds."""
     band: tuple[float, float] | None = None

@@ -18,7 +18,8 @@ from plimsoll_planner.records.model_profile import Fingerprint
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.revision import Cause
-from plimsoll_planner.text.explain import counted, device_noun, offer_text
+from plimsoll_planner.text.counts import counted, device_noun
+from plimsoll_planner.text.explain import offer_text
 from plimsoll_planner.units import at_most, number_text
 from plimsoll_planner.version import __version__
 
@@ -166,9 +167,9 @@ def question_facts(problem: Problem) -> Iterator[tuple[str, str]]:
         parts.append(f"deadline {seconds_text(objective.deadline_s)}")
     elif objective.min_samples_per_s is not None:
         parts.append(f"{number_text(objective.min_samples_per_s)} samples/s or more")
-    elif objective.rate_floor:
+    elif floor := problem.relative_floor:
         noun = device_noun(problem.offers)
-        parts.append(f"{objective.rate_floor:.0%} of the best rate per {noun}, or more")
+        parts.append(f"{floor:.0%} of the best rate per {noun}, or more")
     yield "Question", "; ".join(parts)
 
 

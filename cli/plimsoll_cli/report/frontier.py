@@ -11,7 +11,7 @@ from plimsoll_cli.output.frontier_table import Curve, curve_of, curve_rows, is_p
 from plimsoll_cli.output.scales import UNITS
 from plimsoll_cli.report.charts import Chart, Mark, Plane
 from plimsoll_planner.records.solution import Solution
-from plimsoll_planner.text.explain import gpus_text
+from plimsoll_planner.text.counts import gpus_text
 
 NEAR = 0.5
 """Numbers that are all above this part of the largest are not drawn from 0 on."""

@@ -32,7 +32,7 @@ from plimsoll_cli.report.charts import (
 from plimsoll_cli.report.proof import sentence
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.text.explain import device_noun, gpus_text
+from plimsoll_planner.text.counts import device_noun, gpus_text
 
 WIDE = 8
 """Numbers whose largest is so many times the smallest are drawn by their logarithm."""

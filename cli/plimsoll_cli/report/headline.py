@@ -21,11 +21,10 @@ from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.text.counts import counted, gpus_text
 from plimsoll_planner.text.explain import (
-    counted,
     ending_text,
     fail_text,
-    gpus_text,
     infeasible_lines,
     is_searched,
     reason_text,

@@ -23,7 +23,7 @@ from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
 from plimsoll_planner.search.breakdown import breakdown
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 
 MOST_BARS = 32
 """With more ranks there is a bar for each stage: the ranks of a stage are alike."""
@@ -101,6 +101,8 @@ class MemoryView:
     far_text: str
     """Says how far, where it is not drawn to scale."""
     by_stage: bool
+    noun: str
+    """Of what there is a bar."""
     errors: tuple[float, ...]
     """Of every rank that was measured: measured over expected, less 1."""
     fullest_bound: float
@@ -151,7 +153,9 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
     for place, (stage, peak) in enumerate(zip(plan.stages, peaks, strict=True)):
         parts = parts_of(record, plan, stage, peak, axis)
         bar = partial(memory_bar, parts, peak, axis)
-        drawn += stage_bars(f"stage {place}", stage, bar, measured, by_stage=by_stage)
+        name = f"{stage_noun(plan)} {place}"
+        layers = "" if plan.placement is not None else layers_text(stage)
+        drawn += stage_bars(name, layers, stage, bar, measured, by_stage=by_stage)
     used = {part.kind for bar in drawn for part in bar.parts}
     seen = {p.kind for bar in drawn for p in bar.parts if p.width >= LEAST_WIDTH}
     return MemoryView(
@@ -166,6 +170,7 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
         load_text=ByteScale.up_to(capacity_bytes).down(capacity_bytes),
         far_text=f"{capacity_bytes / max(tops):.0f} times as far" if is_far else "",
         by_stage=by_stage,
+        noun=stage_noun(plan) if by_stage else "rank",
         errors=tuple(
             error_of(found[rank], peak)
             for stage, peak in zip(plan.stages, peaks, strict=True)
@@ -227,8 +232,20 @@ def parts_of(
     )
 
 
+def stage_noun(plan: HybridPlan) -> str:
+    """Word for a stage, which holds operators where these are placed one by one."""
+    return "stage" if plan.placement is None else "device"
+
+
+def layers_text(stage: Stage) -> str:
+    """Layers of a stage, as the end of a list."""
+    first, last = stage.chunks[0].first_layer, stage.chunks[-1].end_layer - 1
+    return f", layers {span(first, last)}" if last > first else f", layer {first}"
+
+
 def stage_bars(
     name: str,
+    layers: str,
     stage: Stage,
     bar: Callable[[str, str, Observation | None], MemoryBar],
     measured: dict[int, Observation],
@@ -239,14 +256,12 @@ def stage_bars(
 
     `bar` makes one from its name, what it holds and what was observed.
     """
-    first, last = stage.chunks[0].first_layer, stage.chunks[-1].end_layer - 1
-    layers = f"layers {span(first, last)}" if last > first else f"layer {first}"
     found = [(rank, measured.get(rank)) for rank in stage.ranks]
     if not by_stage:
-        return [bar(f"rank {rank}", f"{name}, {layers}", one) for rank, one in found]
+        return [bar(f"rank {rank}", f"{name}{layers}", one) for rank, one in found]
     measured_ones = [one for _, one in found if one is not None]
     fullest = max(measured_ones, key=observed_peak_bytes, default=None)
-    holds = f"{counted(len(found), 'rank')}, {layers}"
+    holds = f"{counted(len(found), 'rank')}{layers}"
     return [bar(name, holds, fullest)]
 
 

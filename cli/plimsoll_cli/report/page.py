@@ -17,6 +17,7 @@ from plimsoll_cli.report.frontier import frontier_view
 from plimsoll_cli.report.grid import grid_view
 from plimsoll_cli.report.headline import headline_view
 from plimsoll_cli.report.memory_chart import memory_view
+from plimsoll_cli.report.placement import placement_view
 from plimsoll_cli.report.proof import proof_view
 from plimsoll_cli.report.run_charts import loss_chart, step_chart
 from plimsoll_cli.state.run_record import RunRecord
@@ -32,6 +33,7 @@ def report_html(record: RunRecord) -> str:
         "plan": plan,
         "headline": headline_view(record, plan, memory),
         "memory": memory,
+        "placement": plan and placement_view(record, plan),
         "schedule": plan and schedule.schedule_view(record.problem_of(plan), plan),
         "proof": None
         if answer is None

@@ -17,19 +17,19 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.text.counts import device_noun
 from plimsoll_planner.text.explain import (
     certificate_lines,
     decided_text,
-    device_noun,
     ending_text,
     is_searched,
     offer_text,
     reason_text,
-    space_text,
     too_large_text,
     why_text,
 )
 from plimsoll_planner.text.rules import RULE_NAMES, RULES, combination_text
+from plimsoll_planner.text.space import space_text
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_planner.vocabulary import IN_SPEC, Vocabulary
 
@@ -119,7 +119,12 @@ def proof_view(
         noun=noun,
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
-        combination=sentence(combination_text(has_tensor=certificate.has_tensor)),
+        combination=sentence(
+            combination_text(
+                has_tensor=certificate.has_tensor,
+                is_placed=certificate.space.places_operators,
+            )
+        ),
         rules=tuple((RULE_NAMES[rule], RULES[rule]) for rule in Rule if rule in used),
         space=words.text(space_text(certificate.space)),
         warnings=tuple(map(words.text, answer.warnings)),

@@ -63,8 +63,11 @@ class ScheduleView:
 
 
 def schedule_view(problem: Problem | None, plan: HybridPlan) -> ScheduleView | None:
-    """The chart of a plan; None without a problem, which has the seconds."""
-    if problem is None or plan.step_time is None:
+    """The chart of a plan; None without a problem, which has the seconds.
+
+    Operators that are placed one by one have no passes to draw.
+    """
+    if problem is None or plan.step_time is None or plan.placement is not None:
         return None
     most = max(LEAST_MICRO_BATCHES, len(plan.stages) + MORE_THAN_STAGES)
     found = timeline(problem, plan, most)

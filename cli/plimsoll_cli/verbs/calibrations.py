@@ -23,7 +23,7 @@ from plimsoll_planner.overhead.observed import FEWEST_RANKS
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.rehearsal import MeasuredRanks
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 
 OBSERVED = "observed"
 """Field of the file of `make gpu` that holds its ranks."""

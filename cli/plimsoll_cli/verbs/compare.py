@@ -24,7 +24,7 @@ from plimsoll_cli.output.usual_table import (
 )
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.search_fields import USUAL_MAX_GPUS
-from plimsoll_planner.text.explain import device_noun
+from plimsoll_planner.text.counts import device_noun
 from plimsoll_planner.units import at_least, number_text
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
@@ -68,6 +68,10 @@ def compare(model: str, gpus: int, output: str, **options: Any) -> None:
         del options["recompute"]
     profile = profile_of(model, training_of(options), with_progress)
     problem = read_problem(profile, options)
+    if problem.places_operators:
+        raise click.UsageError(
+            "engine graph places operators, and layers are compared: --engine plimsoll"
+        )
     with at_work("comparing"):
         found = baselines.compare(problem, gpus)
         usual = usual_plans.usual_plans(problem)

@@ -21,6 +21,7 @@ from plimsoll_cli.state.source import Place, PlanSource, place_options
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.text.explain import count_text
 from plimsoll_planner.text.explain import explain as explained
+from plimsoll_planner.text.placements import placement_lines
 from plimsoll_planner.vocabulary import IN_OPTIONS, IN_SPEC
 
 
@@ -47,6 +48,8 @@ def explain(answer: str, gpus: int | None, place: Place, output: str) -> None:
         print_json(shown.to_json())
     elif gpus is None:
         say(*explained(found), words=words)
+        if isinstance(found, Solution) and found.plan.placement is not None:
+            say("", *placement_lines(found.plan.placement))
     else:
         count = certificate.counts[gpus - 1]
         say(count_text(count, certificate.space), "", words=words)

@@ -26,10 +26,8 @@ from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import MODEL, PATH, WholeNumber
 from plimsoll_cli.output.answer_tables import (
     ALTERNATIVES_LESS_IMPORTANT,
-    PLAN_LESS_IMPORTANT,
     alternatives_table,
     plan_line,
-    plan_table,
 )
 from plimsoll_cli.output.console import (
     Output,
@@ -54,6 +52,7 @@ from plimsoll_cli.output.grid_table import (
     kind_title,
     kinds_of,
 )
+from plimsoll_cli.output.placement_table import print_plan
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.tables import print_table
@@ -62,15 +61,15 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.text.counts import gpus_text
 from plimsoll_planner.text.explain import (
     certificate_lines,
     ending_text,
-    gpus_text,
     infeasible_lines,
-    space_text,
     why_text,
 )
 from plimsoll_planner.text.plans import training_text
+from plimsoll_planner.text.space import space_text
 
 if TYPE_CHECKING:
     from plimsoll_planner.search.replayed import ReplayedAnswer
@@ -245,6 +244,11 @@ def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Soluti
     """Search as many GPUs at other speeds; imported here for the same reason."""
     from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
 
+    if problem.places_operators:
+        raise click.UsageError(
+            "--frontier is of layers, and engine graph places operators; leave one of "
+            "them away"
+        )
     return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
 
 
@@ -277,6 +281,7 @@ def replay_lines(found: ReplayedAnswer) -> list[str]:
     if not found.rounds:
         return []
     last = found.rounds[-1]
+    noun = "stage" if last.plan.placement is None else "device"
     if found.is_certified:
         again = len(found.rounds) - 1
         rounds = f", after {again} searches with wider intervals" if again else ""
@@ -284,7 +289,7 @@ def replay_lines(found: ReplayedAnswer) -> list[str]:
             f"replayed on torch {last.replay.torch_version}: every rank agrees{rounds}"
         ]
     return [
-        f"replay disagrees: a rank of stage {one.stage} holds {one.replayed_bytes:,} "
+        f"replay disagrees: a rank of {noun} {one.stage} holds {one.replayed_bytes:,} "
         f"bytes, predicted {one.predicted.lower_bytes:,} to "
         f"{one.predicted.upper_bytes:,}; this plan is not certified"
         for one in last.disagreements
@@ -304,7 +309,7 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
     say(*([training_text(best, steps)] if steps else []))
     say(why_text(problem, answer), *certificate_lines(answer.certificate), "")
     memory = problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
-    print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
+    print_plan(best, memory)
     say("", *lines)
     if answer.alternatives:
         say("", "what else could be had:")

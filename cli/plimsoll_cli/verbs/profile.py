@@ -13,7 +13,9 @@ from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.tables import format_bytes, format_flop, print_table, table_of
-from plimsoll_planner.engines import TENSOR_DEGREES
+from plimsoll_planner.engines import GRAPH_MICRO_BATCHES, TENSOR_DEGREES
+from plimsoll_planner.memory.bounds import Bound
+from plimsoll_planner.memory.carried_bytes import carried_bytes
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -21,7 +23,8 @@ from plimsoll_planner.records.model_profile import (
     ModelProfile,
     ProbeOutcome,
 )
-from plimsoll_planner.text.explain import counted, uncounted_text
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import uncounted_text
 from plimsoll_planner.units import number_text
 from plimsoll_profiler.profiling.request import MICRO_BATCHES, ProfileRequest
 
@@ -88,6 +91,14 @@ class Counts(click.ParamType[tuple[int, ...]]):
     help="By how many GPUs layers are shared, where they can be; 1 alone is quicker.",
 )
 @click.option(
+    "--graph-micro-batches",
+    type=Counts(1, "whole numbers from 1 on, as 1,2"),
+    default=(),
+    metavar="NUMBERS",
+    help="Samples of micro-batches whose operators are measured one by one, for plans "
+    f"with --engine graph, as {','.join(map(str, GRAPH_MICRO_BATCHES))}.",
+)
+@click.option(
     "--memory",
     type=ByteQuantity(),
     help="Of the emulated device that measures, as in 4GiB; none: no limit.",
@@ -107,6 +118,7 @@ def profile(  # noqa: PLR0913, PLR0917 - click passes each option
     source: str,
     micro_batches: tuple[int, ...],
     tensor_degrees: tuple[int, ...],
+    graph_micro_batches: tuple[int, ...],
     memory: int | None,
     out: Path,
     output: str,
@@ -131,6 +143,7 @@ def profile(  # noqa: PLR0913, PLR0917 - click passes each option
         source=Source(source),
         micro_batches=micro_batches,
         tensor_degrees=tensor_degrees,
+        graph_micro_batches=graph_micro_batches,
         device_memory_bytes=memory or 0,
     )
     require_places({"--out": out})
@@ -157,9 +170,26 @@ def show(made: ModelProfile, out: Path) -> None:
         page.print(f"warning: splits of {names} were not compared with whole layers")
     for why, degrees in left_out(made).items():
         page.print(f"left out: tensor degree {', '.join(degrees)}: {why}")
+    if made.carried.name:
+        page.print(carried_text(made))
+    if made.graphs:  # those that are missing here were left out
+        sizes = ", ".join(str(one.micro_batch) for one in made.graphs)
+        page.print(f"operators measured at micro-batch {sizes}")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")
+
+
+def carried_text(made: ModelProfile) -> str:
+    """How many values layers carry past others, and the most of them at a cut."""
+    size = len(made.layers.name)
+    crossing = carried_bytes(made.carried, size, Bound.EXPECTED, 1).crossing
+    cut = int(crossing.argmax())
+    most, name = format_bytes(int(crossing[cut])), made.layers.name[cut]
+    values = counted(len(made.carried.name), "value")
+    return (
+        f"{values} carried past other layers: most of one sample is {most}, at {name}"
+    )
 
 
 def left_out(made: ModelProfile) -> dict[str, list[str]]:

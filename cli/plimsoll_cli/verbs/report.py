@@ -69,6 +69,9 @@ def with_frontier(record: RunRecord) -> RunRecord:
     if problem is None or not isinstance(answer, Solution):
         say("there is no plan yet: memory against speed is left out")
         return record
+    if problem.places_operators:
+        say("operators are placed one by one: memory against speed is left out")
+        return record
     frontier = frontier_of(problem, answer.plan)
     return replace(record, answer=replace(answer, frontier=frontier))
 

@@ -43,7 +43,8 @@ from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_li
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.text.explain import counted, reason_text
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import reason_text
 from plimsoll_profiler.entrypoint_path import require_module
 
 EXIT_CODES = """
@@ -320,12 +321,21 @@ async def show_proof(
     if why := nothing_to_run(problem, answer):
         view.say(f"nothing to prove by running it: {why}")
         return ExitCode.DONE
-    all_hold = True
+    found: list[ProofRun] = []
     async with aclosing(prove(backend, problem, answer)) as runs:
         async for one in runs:
             view.say(proof_text(one), DONE if one.holds else BAD)
-            all_hold = all_hold and one.holds
-    return ExitCode.DONE if all_hold else ExitCode.FAILED
+            found.append(one)
+    view.outcome["proofRuns"] = [
+        {
+            "gpus": one.plan.num_gpus,
+            "mesh": mesh_text(one.plan),
+            "holds": one.holds,
+            "message": one.message,
+        }
+        for one in found
+    ]
+    return ExitCode.DONE if all(one.holds for one in found) else ExitCode.FAILED
 
 
 def proof_text(one: ProofRun) -> str:

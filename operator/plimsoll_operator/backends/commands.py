@@ -49,11 +49,13 @@ def report_of(folder: Path, rank: int) -> Path:
 
 def profile_task(request: ProfileRequest, spec: TrainingPlanSpec, where: Where) -> Task:
     """The task of profiling a workload into `PROFILE`."""
+    graphs = ",".join(map(str, request.graph_micro_batches))
     words = (
         "profile",
         *("--entrypoint", request.entrypoint, "--args", request.arguments),
         *("--device", request.device_kind, "--source", request.source),
         *("--tensor-degrees", ",".join(map(str, request.tensor_degrees))),
+        *(("--graph-micro-batches", graphs) if graphs else ()),
         *("--request-key", request.key, "--out", str(where.folder / PROFILE)),
     )
     return profiler_task(TaskKind.PROFILE, request.key, words, spec, where)

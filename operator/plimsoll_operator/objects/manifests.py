@@ -173,7 +173,7 @@ def packed(**documents: Document) -> dict[str, str]:
         what = " and ".join(documents) if len(documents) <= NAMED else "result"
         raise TooLargeError(
             f"the {what} would be {at_least(size)} in a ConfigMap, which holds "
-            f"{at_least(MOST_BYTES)}: plan for fewer layers or GPUs"
+            f"{at_least(MOST_BYTES)}: plan for fewer layers, operators or GPUs"
         )
     return made
 

@@ -30,7 +30,7 @@ from plimsoll_operator.rules.observed_state import (
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_operator.rules.task_steps import clearing, of_task, outdated_tasks
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 
 NO_DEVICE = "no device got free to rehearse on"
 LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")

@@ -35,14 +35,10 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.strategy import Mesh
-from plimsoll_planner.text.explain import (
-    infeasible_lines,
-    paid_text,
-    reason_text,
-    space_text,
-)
+from plimsoll_planner.text.explain import infeasible_lines, paid_text, reason_text
 from plimsoll_planner.text.headline import headline_text
 from plimsoll_planner.text.plans import each_of
+from plimsoll_planner.text.space import space_text
 from plimsoll_planner.units import at_least, at_most, number_text
 from plimsoll_planner.vocabulary import IN_SPEC
 

@@ -29,7 +29,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.text.explain import counted, device_noun
+from plimsoll_planner.text.counts import counted, device_noun
 
 ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
 """Endings after which what is known has changed."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.bounds import Bound, Flags, Ints, bytes_at
+from plimsoll_planner.memory.carried_bytes import CarriedBytes, carried_bytes
 from plimsoll_planner.memory.layer_state import DividedBytes, Tie, divided_bytes, tie_of
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.engine import Way
@@ -72,8 +73,10 @@ class ChainBytes:
     """Bytes in the memory of the machine."""
     optimizer_transient: Ints
     boundary: Ints
+    """What layers pass on."""
     saved: Ints
-    """[c, l]"""
+    """[c, l]: with the carried values that the layer gives: the engine holds them from
+    its forward pass until its backward pass begins."""
     keeps_input: Flags
     """[c, l]"""
     keeps_output: Flags
@@ -88,6 +91,8 @@ class ChainBytes:
     """[c, l]: more in backward where the input outlives the layer's own pass."""
     on_host: Ints
     """[c, l]: of a micro-batch in the memory of the machine, between its passes."""
+    carried: CarriedBytes
+    """Values that skip layers."""
     other: Way
     """Way of the layers that are not kept."""
     own_output: Flags
@@ -116,6 +121,22 @@ class ChainBytes:
     def state(self) -> Ints:
         """Parameters, gradients, buffers and optimizer state."""
         return self.parameter + self.gradient + self.buffer + self.optimizer
+
+    @property
+    def received(self) -> Ints:
+        """[l]: what a stage behind layer l receives: passed on, and carried."""
+        return self.boundary + self.carried.crossing
+
+    @property
+    def linked(self) -> Ints:
+        """[l]: what the link behind a stage that ends with layer l carries each way.
+
+        Gradients are taken to be as much as what is sent, but in lower bytes: there
+        they count, which are no more. That decides where carried values have none.
+        """
+        is_lower = self.bound is Bound.LOWER
+        carried = self.carried.returning if is_lower else self.carried.crossing
+        return self.boundary + carried
 
     def tied_more_than_once(self, first: int, end: int) -> Iterator[tuple[int, Tie]]:
         """Yield (n - 1, tie) for each tie with n >= 1 members from first to end."""
@@ -186,18 +207,21 @@ def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
 
     The output may be memory that is counted already: that of the last layer's input,
     changed in place or looked at as a view, for a layer that takes less than its output
-    in forward. Or the layer keeps it as well; then the profile counts it until the
-    layer lets go, beside the received gradient, which such an engine has elsewhere. And
-    what a send has held past its micro-batch, gloo lets go late, and NCCL once it is
-    waited for.
+    in forward. Or the layer keeps it as well, or a carried value that it gives; then
+    the profile counts that until the layer lets go, beside the received gradient, which
+    such an engine has elsewhere. And what a send has held past its micro-batch, gloo
+    lets go late, and NCCL once it is waited for.
     """
-    own = np.all(chain.forward_transient >= chain.boundary, axis=0)
+    made = chain.boundary + chain.carried.given
+    own = np.all(chain.forward_transient >= made, axis=0)
     twice = chain.boundary * (chain.keeps_output | ~own)
-    at_end = np.maximum(chain.backward_transient_at_end - twice, 0)
+    given = chain.carried.given
+    at_end = np.maximum(chain.backward_transient_at_end - twice - given, 0)
     return replace(
         chain,
         own_output=np.asarray(own),
         past_output=False,
+        backward_transient=np.maximum(chain.backward_transient - given, 0),
         backward_transient_at_end=at_end,
     )
 
@@ -232,6 +256,7 @@ def chain_bytes(
         return np.array(values, dtype=np.bool_)[place]
 
     ways = (costs.kept, costs.ways[other])
+    carried = carried_bytes(profile.carried, len(rows), bound, micro_batch)
     divided = divided_bytes(profile, place)
     # Some numbers may be of the widest type.
     number_bytes = WIDEST if bound is Bound.LOWER else NUMBER_BYTES[recipe.sums_in]
@@ -240,6 +265,7 @@ def chain_bytes(
         name: np.stack([line(getattr(columns, name)) for columns in ways])
         for name in ("saved", "held_input", "on_host", *TRANSIENTS)
     }
+    activations["saved"] = activations["saved"] + carried.given
     inside, at_end = (activations[name] for name in TRANSIENTS[1:])
     activations[TRANSIENTS[-1]] = np.maximum(inside, at_end)
     late = line(costs.held_messages) if bound is Bound.UPPER else np.zeros_like(place)
@@ -261,6 +287,7 @@ def chain_bytes(
         keeps_input=np.stack([flags(c.keeps_input) for c in ways]),
         keeps_output=np.stack([flags(c.keeps_output) for c in ways]),
         **activations,
+        carried=carried,
         other=other,
         own_output=np.ones(len(rows), dtype=np.bool_),
         past_output=True,

@@ -64,6 +64,12 @@ swap, and u after it. Nor does Q grow:
     backward of a+1   p + s_R + u + e_K       <= p + U + s_K + e_R
                                                  if s_R + e_K <= s_K + e_R
 
+Where values are carried, s counts those that a layer gives, u those that a stage sends
+or receives as it is in `rank_peak`, and backward peaks the gradients that are alive
+(`carried_bytes`). These depend on the layer and on B, whatever recomputes, so the swaps
+hold for layers that give nothing, if no more is alive before a than before a+1. The
+end of the backward pass depends on A and B alone; it is added last.
+
 At the front of a stage the received input is there anyway, so "kept, then not" may be
 better there. Such an option is built and stays, but nothing is put in front of it.
 """
@@ -81,16 +87,17 @@ from plimsoll_planner.memory.bounds import Flags, Floats, Ints
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, RECOMPUTED, ChainBytes
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.ladders import Ladders, quickest_first
-from plimsoll_planner.memory.pareto import (
-    groups_of,
-    in_order,
-    stays_of_four,
-    stays_of_two,
+from plimsoll_planner.memory.pareto import groups_of
+from plimsoll_planner.memory.pruning import (
+    crowded_options,
+    least_memory,
+    thinned,
+    undominated,
 )
-from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
     Ground,
     Options,
+    ended,
     extended,
     ground,
     joined,
@@ -296,65 +303,10 @@ class Row:
     """[B]"""
 
 
-def least_memory(options: Options) -> Ints:
-    """Places of the options that no other one beats in S and Q, in order."""
-    order = in_order(options.group, options.saved, options.peak)
-    return order[stays_of_two(options.group[order], options.peak[order])]
-
-
-def undominated(options: Options, pruned: Flags) -> Ints:
-    """Places of the options that no other one beats, in order; of pruned runs all."""
-    group = options.group
-    keys = options.num_recomputed, options.saved, options.peak
-    order = in_order(group, options.seconds, *keys)
-    judged = np.flatnonzero(~pruned[options.end[order]])
-    mine = order[judged]
-    others = options.peak[mine], options.num_recomputed[mine]
-    stays = np.ones(len(order), dtype=np.bool_)
-    stays[judged] = stays_of_four(group[mine], options.saved[mine], others)
-    return order[stays]
-
-
-def crowded_options(
-    group: Ints, end: Ints, pruned: Flags, most: int, length: Ints
-) -> Flags:
-    """Whether each option, in order, is of a group that has too many.
-
-    Equal layers have an option for each number of them that recomputes, twice as many
-    with another layer behind, so that many are allowed where nothing is pruned yet.
-    """
-    starts, sizes = groups_of(group)
-    last = end[starts]
-    allowed = np.where(pruned[last], most, np.maximum(most, 2 * length[last] + 2))
-    return np.repeat(sizes > allowed, sizes)
-
-
-def thinned(
-    options: Options,
-    places: Ints,
-    by: NDArray[Any],
-    crowded: Flags,
-    most: int,
-    *,
-    merge: bool,
-) -> Options:
-    """Of options in order, one of each part of the crowded groups; see `pruning`."""
-    starts = part_starts(options.group[places], by[places], crowded, most)
-    if not merge:
-        needed = (options.saved + options.peak)[places]
-        return options.at(places[least_places(needed, starts)])
-    return replace(
-        options.at(places[starts]),
-        **{
-            name: np.minimum.reduceat(getattr(options, name)[places], starts)
-            for name in ("saved", "peak", "num_recomputed")
-        },
-    )
-
-
 def received(on: Ground, row: Row) -> Options:
     """Options of a row with what the engine holds in front of its stages."""
     peak = np.maximum(row.options.peak, outlived(on, row.layer, row.options))
+    peak = np.maximum(peak, ended(on, row.layer)[row.options.end])
     return replace(row.options, peak=peak)
 
 

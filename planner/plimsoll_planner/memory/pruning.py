@@ -1,4 +1,7 @@
-"""Prunes the options of a run that has too many, for example of different layers.
+"""Keeps the options that count, and few of a run that has too many.
+
+What another option beats goes first (`pareto`). A run of different layers may still
+have too many.
 
 In: options in groups (one run, one choice of its first layer), sorted by seconds, or by
 saved bytes where seconds do not count. Out: where each part of a group begins, of which
@@ -17,12 +20,20 @@ equally many options would be wide at both ends.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.bounds import Flags, Ints
+from plimsoll_planner.memory.pareto import (
+    groups_of,
+    in_order,
+    stays_of_four,
+    stays_of_two,
+)
+from plimsoll_planner.memory.run_options import Options
 
 
 def part_starts(group: Ints, values: NDArray[Any], crowded: Flags, most: int) -> Ints:
@@ -56,3 +67,59 @@ def least_places(values: Ints, starts: Ints) -> Ints:
     is_first = np.ones(len(places), dtype=np.bool_)
     is_first[1:] = part[1:] != part[:-1]
     return np.asarray(places[is_first])
+
+
+def least_memory(options: Options) -> Ints:
+    """Places of the options that no other one beats in S and Q, in order."""
+    order = in_order(options.group, options.saved, options.peak)
+    return order[stays_of_two(options.group[order], options.peak[order])]
+
+
+def undominated(options: Options, pruned: Flags) -> Ints:
+    """Places of the options that no other one beats, in order; of pruned runs all."""
+    group = options.group
+    keys = options.num_recomputed, options.saved, options.peak
+    order = in_order(group, options.seconds, *keys)
+    judged = np.flatnonzero(~pruned[options.end[order]])
+    mine = order[judged]
+    others = options.peak[mine], options.num_recomputed[mine]
+    stays = np.ones(len(order), dtype=np.bool_)
+    stays[judged] = stays_of_four(group[mine], options.saved[mine], others)
+    return order[stays]
+
+
+def crowded_options(
+    group: Ints, end: Ints, pruned: Flags, most: int, length: Ints
+) -> Flags:
+    """Whether each option, in order, is of a group that has too many.
+
+    Equal layers have an option for each number of them that recomputes, twice as many
+    with another layer behind, so that many are allowed where nothing is pruned yet.
+    """
+    starts, sizes = groups_of(group)
+    last = end[starts]
+    allowed = np.where(pruned[last], most, np.maximum(most, 2 * length[last] + 2))
+    return np.repeat(sizes > allowed, sizes)
+
+
+def thinned(
+    options: Options,
+    places: Ints,
+    by: NDArray[Any],
+    crowded: Flags,
+    most: int,
+    *,
+    merge: bool,
+) -> Options:
+    """Of options in order, one of each part of the crowded groups; see `pruning`."""
+    starts = part_starts(options.group[places], by[places], crowded, most)
+    if not merge:
+        needed = (options.saved + options.peak)[places]
+        return options.at(places[least_places(needed, starts)])
+    return replace(
+        options.at(places[starts]),
+        **{
+            name: np.minimum.reduceat(getattr(options, name)[places], starts)
+            for name in ("saved", "peak", "num_recomputed")
+        },
+    )

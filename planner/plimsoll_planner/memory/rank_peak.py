@@ -37,9 +37,27 @@ the truth, count the gradient alone.
 
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. No gradient is
 sent where nothing in front of the stage is trained, and none comes back where nothing
-in it is, or in front. Where layers of
-the stage share a parameter, the gradient that backward computes first waits for the
-others; it is counted in all phases but the optimizer step.
+in it is, or in front. Where layers of the stage share a parameter, the gradient that
+backward computes first waits for the others; it is counted in all phases but the
+optimizer step.
+
+**Carried values** (`carried_bytes`) cross the cuts between their giver and their last
+taker. With x behind a cut the bytes of those that cross it, y those of their gradients,
+g_l what layer l gives,
+
+    s        counts g_l; bt, et and ft of the giver count it as they count its output
+    R        counts x_{A-1} besides u_{A-1}, and so does the last micro-batch
+    sent     what goes on is what was received, and what is given is in S: no more
+    start    [M > k] (u_{A-1} + y_{A-1}): gradients of both were sent
+    exchange receives u_{B-1} + y_{B-1}
+    e_l      the engine holds y_{B-1} as well until the pass is over, and at l are alive
+             the gradients of what is given in front of l and last taken behind l inside
+    end      = start + (u + y)_{B-1} + (u + y)_{A-1}    all that was received, and made
+
+Received gradients of what l < B-1 itself gives are in bt_l already, where they are gone
+once they are used: the engine holds them, so bt_l with all of them is no more than et_l
+there. Lower bytes do not count that, nor `end`, nor at l what is given behind l: its
+gradient may be the very tensor that comes to l, where a giver hands its input on.
 
 Other engines differ by what `engine_holdings` says. On torch 2.11 to 2.14 outputs are
 kept and receive buffers are made once, for all micro-batches:
@@ -51,6 +69,8 @@ kept and receive buffers are made once, for all micro-batches:
     backward as it stands: the micro-batch's own output takes the received gradient's
                 place, which has a buffer
     all phases, the optimizer step included: M (u_{A-1} + u_{B-1})
+    carried  y_{B-1} is in buffers as well: in its place is, at l, what l and the layers
+             behind it gave to later stages; their past outputs hold it (`carried_past`)
 """
 
 from __future__ import annotations
@@ -58,6 +78,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
 
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, ChainBytes
@@ -81,7 +103,7 @@ class MemoryKind(StrEnum):
     """Of all micro-batches in flight; outputs between the stage's layers included."""
     BOUNDARIES = "boundaries"
     """Tensors received from other stages, for all micro-batches in flight, and sent to
-    them; logits that are kept."""
+    them; gradients of carried values; logits that are kept."""
     WORKING = "working memory"
     """Of the layer that decides: what its pass or its optimizer step needs at once,
     what it saves itself included."""
@@ -141,7 +163,7 @@ def pass_peaks(
 
     Returns:
         For forward and for backward; `forward` ends with `exchange` on all stages but
-        the last.
+        the last, and `backward` with `end` if values are carried.
     """
     first, last = load.first, load.end - 1
     u_out = ends_of(chain, load)[1] if chain.own_output[last] else 0
@@ -176,18 +198,42 @@ def pass_peaks(
         received = int(chain.boundary[at - 1]) if at > first else 0
         working = int(chain.forward_transient[choice[at], at])
         forward.append(peak(before[at] + received, unsent, working))
-        gradient, turned = returned, int(chain.backward_transient[choice[at], at])
-        if at == last:
-            gradient = 0
-            turned = int(chain.backward_transient_at_end[choice[at], at])
+        turned, gradients = turned_bytes(chain, load, choice[at], at)
+        gradients += carried_behind(chain, load, holdings, at)
+        if at != last:
+            gradients += returned
         if at == first or chain.keeps_output[choice[at - 1], at - 1]:
             turned += int(chain.held_input[choice[at], at])
-        backward.append(peak(before[at] + alive.get(at - 1, 0), gradient, turned))
-    # [4] The exchange with the stage behind.
+        own = before[at] + alive.get(at - 1, 0)
+        backward.append(peak(own, gradients, turned))
+    # [4] The exchange with the stage behind, and the end of a pass.
     if load.end < chain.num_layers:
-        exchanged = u_out + returned * holdings.gradient_received
+        gradients = returned + returning(chain, last)
+        exchanged = u_out + gradients * holdings.gradient_received
         forward.append(peak(saved, exchanged, 0))
+    if first > 0 and returning(chain, first - 1) and chain.bound is not Bound.LOWER:
+        gradients = returned + carried_behind(chain, load, holdings, first)
+        backward.append(peak(0, gradients + sent_back(chain, load), 0))
     return forward, backward
+
+
+def turned_bytes(
+    chain: ChainBytes, load: StageLoad, way: int, layer: int
+) -> tuple[int, int]:
+    """Transient of a layer's backward pass, and gradients of carried values besides.
+
+    Those are of the values that are alive, less what the transient counts of those that
+    are received.
+    """
+    inside = int(chain.backward_transient[way, layer])
+    at_end = int(chain.backward_transient_at_end[way, layer])
+    straight = int(chain.carried.straight(layer)[load.end])
+    gradients = int(chain.carried.alive(layer)[load.end]) - straight
+    if layer == load.end - 1:
+        return at_end, gradients
+    if straight and chain.bound is not Bound.LOWER:
+        inside = min(inside + straight, max(inside, at_end))
+    return inside, gradients
 
 
 def received_and_unsent(
@@ -197,12 +243,14 @@ def received_and_unsent(
 
     The second are held in forward alone.
     """
-    (u_in, sent), flow = ends_of(chain, load), load.flow
-    goes_on = flow.num_micro_batches > flow.in_flight
-    sends_back = goes_on and load.first > chain.num_untrained
-    past = u_in * holdings.gradient_sent if sends_back else 0
+    flow, behind = load.flow, ends_of(chain, load)[1]
+    u_in = received_bytes(chain, load)
+    past = 0
+    if flow.num_micro_batches > flow.in_flight:
+        past += sent_back(chain, load) * holdings.gradient_sent
     if chain.past_output:
-        past += sent * holdings.outputs_past(flow.in_flight, flow.num_micro_batches)
+        output = behind + carried_past(chain, load, holdings)
+        past += output * holdings.outputs_past(flow.in_flight, flow.num_micro_batches)
     unsent = u_out * holdings.output_unsent
     if chain.bound is Bound.EXPECTED:
         unsent = max(unsent * (flow.in_flight > 1) - past, 0)
@@ -216,6 +264,49 @@ def ends_of(chain: ChainBytes, load: StageLoad) -> tuple[int, int]:
     in_front = int(chain.boundary[load.first - 1]) if load.first > 0 else 0
     is_last = load.end == chain.num_layers
     return in_front, 0 if is_last else int(chain.boundary[load.end - 1])
+
+
+def received_bytes(chain: ChainBytes, load: StageLoad) -> int:
+    """Boundary and carried values that a stage receives, 0 for the first."""
+    return int(chain.received[load.first - 1]) if load.first > 0 else 0
+
+
+def sent_back(chain: ChainBytes, load: StageLoad) -> int:
+    """Gradients that a stage sends to the one in front, 0 for the first."""
+    passed = ends_of(chain, load)[0] if load.first > chain.num_untrained else 0
+    return passed + (returning(chain, load.first - 1) if load.first > 0 else 0)
+
+
+def returning(chain: ChainBytes, layer: int) -> int:
+    """Gradients of carried values that come back through the cut behind a layer."""
+    return int(chain.carried.returning[layer])
+
+
+def carried_behind(
+    chain: ChainBytes, load: StageLoad, holdings: HoldingFactors, layer: int
+) -> int:
+    """Carried part of what stays at a layer's backward pass till the pass is over.
+
+    That is gradients, or the values in the stage's own output where those have buffers.
+    """
+    if holdings.gradient_received:
+        if chain.bound is Bound.LOWER:
+            return int(chain.carried.surely_held(layer)[load.end])
+        return returning(chain, load.end - 1)
+    return int(chain.carried.given_behind(layer)[load.end])
+
+
+def carried_past(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:
+    """Carried values among the output of a micro-batch that is over.
+
+    What the stage received is in a buffer that stands, or was received on its own; the
+    first stage has inputs of the model anyway.
+    """
+    at = np.array([load.first]), np.array([load.end])
+    found = int(chain.carried.crossing[load.end - 1])
+    if load.first > 0 and holdings.input_in_flight:
+        return found
+    return found - int(chain.carried.crossing_from_front(*at)[0, 0])
 
 
 def alive_boundary(chain: ChainBytes, choice: dict[int, int], layer: int) -> int:
@@ -274,7 +365,8 @@ def input_bytes(chain: ChainBytes, load: StageLoad) -> Peak:
 def buffer_bytes(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:
     """Buffers to receive into that the engine holds for good."""
     count = holdings.standing(load.flow.in_flight, load.flow.num_micro_batches)
-    return count * sum(ends_of(chain, load))
+    gradients = ends_of(chain, load)[1] + returning(chain, load.end - 1)
+    return count * (received_bytes(chain, load) + gradients)
 
 
 def logits_bytes(chain: ChainBytes, load: StageLoad, holdings: HoldingFactors) -> int:

@@ -8,6 +8,7 @@ runs of equal layers.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from plimsoll_planner.memory.engine_holdings import HoldingFactors
 NO_NODE = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Ground:
     """Inputs that the options of every run are built from."""
 
@@ -35,11 +36,25 @@ class Ground:
     sent: Ints
     """[B]: boundary behind a run, 0 behind the last layer."""
 
-    @property
+    @cached_property
     def returned(self) -> Ints:
-        """[B]: its gradient, which comes back where something of the run is trained."""
+        """[B]: gradient of `sent`, where something of the run is trained."""
         trains = self.ends > self.chain.num_untrained
         return np.asarray(np.where(trains, self.sent, 0))
+
+    @cached_property
+    def returning(self) -> Ints:
+        """[B]: gradients of carried values that come back."""
+        return np.append(0, self.chain.carried.returning)[self.ends]
+
+    def carried_behind(self, layer: int) -> Ints:
+        """[B]: carried part of what stays till the end; see `rank_peak`."""
+        carried = self.chain.carried
+        if not self.holdings.gradient_received:
+            return carried.given_behind(layer)[self.ends]
+        if self.chain.bound is Bound.LOWER:
+            return carried.surely_held(layer)[self.ends]
+        return self.returning
 
     @property
     def output_unsent(self) -> int:
@@ -136,7 +151,44 @@ def equal_neighbours(chain: ChainBytes) -> Flags:
     for name in ("allowed", *AT_WORK):
         array = getattr(chain, name)
         equal &= (array[:, :-1] == array[:, 1:]).all(axis=0)
+    if not chain.carried.is_empty:
+        equal &= have_equal_values(chain)
     return np.append(equal, False)
+
+
+def have_equal_values(chain: ChainBytes) -> Flags:
+    """[l]: whether carried values leave it open which of a layer and the next one runs.
+
+    Neither gives any, and with both in a stage there are no more gradients alive before
+    the first one's backward pass than before the second one's.
+    """
+    carried, size = chain.carried, chain.num_layers
+    gives = carried.given > 0
+    found = ~(gives[:-1] | gives[1:])
+    for layer in np.flatnonzero(found):
+        here, behind = carried.alive(int(layer)), carried.alive(int(layer) + 1)
+        found[layer] = (here <= behind)[layer + 2 : size + 1].all()
+    return np.asarray(found)
+
+
+def turned(on: Ground, layer: int) -> Ints:
+    """[c, B]: peak of a layer's backward pass, above what is alive in front of it.
+
+    That is with all gradients that the engine holds; see `carried_bytes`.
+    """
+    chain, ends = on.chain, on.ends
+    inside = chain.backward_transient[:, layer, None]
+    at_end = chain.backward_transient_at_end[:, layer, None]
+    gradients = on.returned
+    if not chain.carried.is_empty:
+        straight = chain.carried.straight(layer)[ends]
+        if chain.bound is not Bound.LOWER:
+            held = np.minimum(inside + straight, np.maximum(inside, at_end))
+            inside = np.where(straight > 0, held, inside)
+        carried = on.carried_behind(layer) - straight
+        gradients = gradients + chain.carried.alive(layer)[ends] + carried
+        at_end = at_end + carried
+    return np.where(ends == layer + 1, at_end, inside + gradients)
 
 
 def single(on: Ground, layer: int) -> Options:
@@ -149,11 +201,12 @@ def single(on: Ground, layer: int) -> Options:
     saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
     peak = np.maximum(
         chain.forward_transient[:, layer] + u_out * on.output_unsent,
-        chain.backward_transient_at_end[:, layer],
+        turned(on, layer)[:, end],
     )
     if not is_last:
         exchanged = np.where(keeps, 0, u_out)
-        exchanged += holdings.gradient_received * int(on.returned[end])
+        gradients = int(on.returned[end] + on.returning[end])
+        exchanged += holdings.gradient_received * gradients
         peak = np.maximum(peak, saved + exchanged)
     ways = np.array(WAYS)
     built = Options(
@@ -215,7 +268,7 @@ def in_front(
     own_forward = int(chain.forward_transient[way, layer])
     next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
     forward = np.maximum(own_forward, next_forward) + u_out * on.output_unsent
-    backward = int(chain.backward_transient[way, layer]) + on.returned[behind.end]
+    backward = turned(on, layer)[way, behind.end]
     peak = np.maximum(base + behind.peak, np.maximum(forward, backward))
     if chain.keeps_output[way, layer]:
         peak = np.maximum(peak, base + outlived(on, layer + 1, behind))
@@ -236,12 +289,23 @@ def outlived(on: Ground, layer: int, options: Options) -> Ints:
 
     That is above what is alive in front of it, over the options.
     """
-    chain, first = on.chain, options.first
-    inside = chain.backward_transient[:, layer][first] + on.returned[options.end]
-    at_end = chain.backward_transient_at_end[:, layer][first]
-    is_alone = on.ends[options.end] == layer + 1
-    turned = np.where(is_alone, at_end, inside)
-    return np.asarray(turned + chain.held_input[:, layer][first])
+    of_each = turned(on, layer)[options.first, options.end]
+    return np.asarray(of_each + on.chain.held_input[:, layer][options.first])
+
+
+def ended(on: Ground, layer: int) -> Ints:
+    """[B]: gradients at the end of a backward pass of stages that begin at `layer`.
+
+    They are 0 where no gradient of a carried value goes on from there.
+    """
+    chain, cut = on.chain, layer - 1
+    nothing = np.zeros_like(on.ends)
+    if layer == 0 or chain.bound is Bound.LOWER or not chain.carried.returning[cut]:
+        return nothing
+    passed = int(chain.boundary[cut]) if layer > chain.num_untrained else 0
+    held = on.returned + on.carried_behind(layer)
+    held = held + passed + chain.carried.returning[cut]
+    return np.where(on.ends > layer, held, nothing)
 
 
 def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:

@@ -155,19 +155,45 @@ class StageBytes:
 
     @cached_property
     def received(self) -> Ints:
-        """[A]: boundary in front of the stage, 0 for the first."""
-        return np.append(0, self.chain.boundary)[self.bounds[:-1]]
+        """[A]: what a stage receives from the one in front, 0 for the first."""
+        return np.append(0, self.chain.received)[self.bounds[:-1]]
 
     @cached_property
     def sent_back(self) -> Ints:
-        """[A]: gradient for the stage in front, 0 where nothing there is trained."""
+        """[A]: gradients for the stage in front, 0 where nothing there is trained."""
         trains = self.bounds[:-1] > self.chain.num_untrained
-        return np.asarray(np.where(trains, self.received, 0))
+        passed = np.where(trains, self.passed[:-1], 0)
+        return np.asarray(passed + self.returning[:-1])
+
+    @cached_property
+    def passed(self) -> Ints:
+        """[B]: boundary behind a stage, 0 for the last; of A in front of it."""
+        return self._at_cuts(self.chain.boundary)
+
+    @cached_property
+    def returning(self) -> Ints:
+        """[B]: gradients of carried values that come back, 0 for the last."""
+        return self._at_cuts(self.chain.carried.returning)
 
     @cached_property
     def sent(self) -> Ints:
-        """[B]: boundary behind it, 0 for the last."""
-        return np.append(self.received, 0)
+        """[B]: what the link behind a stage carries each way, 0 for the last."""
+        return self._at_cuts(self.chain.linked)
+
+    def _at_cuts(self, values: Ints) -> Ints:
+        """[B]: values of the layers in front of cuts; 0 at both ends of the model."""
+        found = np.append(0, values)[self.bounds]
+        found[-1] = 0
+        return np.asarray(found)
+
+    @cached_property
+    def carried_past(self) -> Ints:
+        """[A, B]: carried values among past outputs; see `rank_peak.carried_past`."""
+        carried, bounds = self.chain.carried, self.bounds
+        sent = self._at_cuts(carried.crossing)
+        held = self.holdings.input_in_flight * (bounds[:-1] > 0)
+        more = carried.crossing_from_front(bounds[:-1], bounds)
+        return np.asarray(sent - np.where(held[:, None], 0, more))
 
     def state_of(self, flow: Flow, runs: Runs = EVERY) -> Ints:
         """All state of some runs, copies for the exchange of gradients included."""
@@ -188,12 +214,14 @@ class StageBytes:
         before += (num_micro_batches > k) * holdings.gradient_sent * self.sent_back
         before[0] += samples * chain.inputs_per_sample
         past = holdings.outputs_past(k, num_micro_batches) if chain.past_output else 0
-        behind = (standing + past) * self.sent
+        behind = (standing + past) * self.passed + standing * self.returning
         behind[-1] += samples * chain.targets_per_sample
         behind[-1] += holdings.logits_kept * chain.boundary[-1]
         around = before[first][:, None] + behind[end]
-        if self.chain.ties:
+        if chain.ties:
             around += self.waiting[runs]
+        if past and not chain.carried.is_empty:
+            around += self.carried_past[runs]
         return np.asarray(self.state_of(flow, runs) + around)
 
     def optimizer_step(self, flow: Flow, runs: Runs = EVERY) -> Ints:
@@ -202,7 +230,8 @@ class StageBytes:
         standing = self.holdings.standing(flow.in_flight, flow.num_micro_batches)
         if standing:
             first, end = runs
-            held += standing * (self.received[first][:, None] + self.sent[end])
+            behind = self.passed[end] + self.returning[end]
+            held += standing * (self.received[first][:, None] + behind)
         return held
 
 

@@ -24,7 +24,7 @@ from plimsoll_planner.records.device_overhead import (
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.text.explain import counted
+from plimsoll_planner.text.counts import counted
 from plimsoll_planner.units import at_least
 
 EMULATED = DeviceOverhead(

@@ -68,11 +68,17 @@ class Rule(StrEnum):
     """The exact search over partitions, recompute and caps."""
     REPLAYED = "replayed"
     """The replay of the plan narrowed the interval."""
+    PLACED = "placed"
+    """A placement of operators fits, by its exact peaks."""
+    PLACEMENT_BOUND = "placement-bound"
+    """No placement of the operators can hold as little as a device has."""
+    NOT_PLACED = "not-placed"
+    """The heuristics found no placement that fits, which proves nothing."""
     NOT_SEARCHED = "not-searched"
     """A limit cut it off; the certificate is then not exhaustive."""
 
 
-OPEN_RULES = (Rule.RATE_AT_EQUAL_ERROR, Rule.NOT_SEARCHED)
+OPEN_RULES = (Rule.RATE_AT_EQUAL_ERROR, Rule.NOT_PLACED, Rule.NOT_SEARCHED)
 """Rules that decide nothing: a tuple of theirs is undecided."""
 
 

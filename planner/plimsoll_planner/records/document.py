@@ -63,7 +63,15 @@ class Document(Record):
                 f"{path}.schema_version: got {version}, but Plimsoll {__version__} "
                 f"reads up to {cls.schema_version}: install the release that wrote it"
             )
-        return super().from_json(fields, path)
+        return super().from_json(cls.upgraded(fields, version, path), path)
+
+    @classmethod
+    def upgraded(
+        cls, fields: dict[str, object], version: int, path: str
+    ) -> dict[str, object]:
+        """Fields of a document of an older version, as this one has them."""
+        del version, path
+        return fields
 
 
 def to_text(document: Document) -> str:

@@ -23,6 +23,8 @@ class Schedule(StrEnum):
     INTERLEAVED_ZERO_BUBBLE = "InterleavedZeroBubble"
     ZBV_ZERO_BUBBLE = "ZBVZeroBubble"
     DUAL_PIPE_V = "DualPipeV"
+    PLACED = "Placed"
+    """No pipeline: operators in one order, each on the device that it was placed on."""
 
 
 class ReceiveBuffers(StrEnum):

@@ -1,8 +1,8 @@
 """Costs of one training workload, layer by layer, and a record of the profiled code.
 
-A profile is a directed acyclic graph with an order (edges point forward), of which a
-chain is the common case; an edge over more than one step is a skip tensor. Layers of
-one `kind` cost the same and are profiled once. Two keys: the request key is computed
+A profile is a chain of layers, each of which passes one tensor on to the next; values
+that skip layers are `carried` besides. Layers of one `kind` cost the same and are
+profiled once. Two keys: the request key is computed
 from the spec alone and finds a cached profile; the fingerprint is computed where the
 code runs and is kept with the profile.
 """
@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
+from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import (
     Bytes,
     Count,
     Digest,
-    Fraction,
     Index,
     Label,
     Message,
     Name,
 )
+from plimsoll_planner.records.carried import NOTHING_CARRIED, CarriedColumns
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.fingerprint import Fingerprint as Fingerprint
+from plimsoll_planner.records.fingerprint import LibraryVersion as LibraryVersion
+from plimsoll_planner.records.graph_profile import ProfiledGraph
 from plimsoll_planner.records.layer_costs import LayerCosts
 from plimsoll_planner.records.precision import NUMBER_BYTES as NUMBER_BYTES
 from plimsoll_planner.records.precision import NUMBERS as NUMBERS
@@ -47,33 +52,6 @@ class OptimizerMode(StrEnum):
     FOREACH = "foreach"
     FUSED = "fused"
     LOOP = "loop"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryVersion(Record):
-    """A library that the measured code ran on."""
-
-    name: Name
-    version: Name
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fingerprint(Record):
-    """Identity of what was measured; every pod computes it, a mismatch ends the pod."""
-
-    source_digest: Digest
-    """Over the source files of the workload."""
-    python_version: Name
-    torch_version: Name
-    libraries: tuple[LibraryVersion, ...] = ()
-    image: Label = ""
-    """Image id of the container; empty outside a container."""
-    arguments: Message = "{}"
-    """Of the entry point: a JSON object, its names in order."""
-
-    def check_rules(self) -> None:
-        """One version of each library."""
-        self.require_distinct("libraries", (library.name for library in self.libraries))
 
 
 class Sequences(StrEnum):
@@ -173,26 +151,6 @@ class LayerColumns(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EdgeColumns(Record):
-    """Which layer's output goes where; entry i is one edge."""
-
-    source: tuple[Index, ...]
-    target: tuple[Index, ...]
-    part: tuple[Fraction, ...]
-    """Which part of the source's boundary bytes the edge carries; 1 is all."""
-
-    def check_rules(self) -> None:
-        """Edges point forward, so that the order of the layers is a valid one."""
-        self.require_equal_lengths("source", of="edge")
-        edges = list(zip(self.source, self.target, strict=True))
-        self.require_distinct("target", edges)
-        for place, (source, target) in enumerate(edges):
-            if source >= target:
-                rule = f"a layer after layer {source}"
-                raise self.refuse(f"target[{place}]", rule, target)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TiedLayers(Record):
     """Layers that share state: a tied embedding, or the same constant tables.
 
@@ -262,6 +220,9 @@ class LayerStatistics(Record):
 class ModelProfile(Document):
     """Costs of one training workload, layer by layer."""
 
+    schema_version: ClassVar[int] = 2
+    """1 had the column `edges`, from layer to layer."""
+
     request_key: Digest
     fingerprint: Fingerprint
     device_kind: DeviceKind
@@ -276,8 +237,10 @@ class ModelProfile(Document):
     kinds: tuple[Name, ...]
     variants: tuple[Variant, ...]
     layers: LayerColumns
-    edges: EdgeColumns
     costs: LayerCosts
+    carried: CarriedColumns = NOTHING_CARRIED
+    """Values that layers give to layers further behind. `costs` do not depend on them:
+    the boundary of a layer is what it passes on."""
     tied: tuple[TiedLayers, ...] = ()
     probes: tuple[Probe, ...] = ()
     uncounted: tuple[UncountedOperator, ...] = ()
@@ -290,6 +253,9 @@ class ModelProfile(Document):
     """Kinds of layers too large for their split to be compared with the whole."""
     batch_statistics: tuple[LayerStatistics, ...] = ()
     """Layers whose micro-batch a person fixes; see `Problem.batch_statistics`."""
+    graphs: tuple[ProfiledGraph, ...] = ()
+    """Operators of a step, for an engine that places them one by one; micro-batches
+    rise."""
 
     @property
     def tensor_degrees(self) -> tuple[int, ...]:
@@ -347,6 +313,46 @@ class ModelProfile(Document):
                     rule = "a row for every kind of layer and every variant"
                     missing = f"none for {self.kinds[kind]} in variant {variant}"
                     raise self.refuse("costs.kind", rule, missing)
+        self._check_carried()
+        batches = [one.micro_batch for one in self.graphs]
+        if batches != sorted(set(batches)):
+            raise self.refuse("graphs", "micro-batches that rise", batches)
+
+    @classmethod
+    def upgraded(
+        cls, fields: dict[str, object], version: int, path: str
+    ) -> dict[str, object]:
+        """Fields of a profile of version 1 without its edges, those of a plain chain.
+
+        Raises:
+            InvalidFieldError: they were not; nothing could be done with such a profile.
+        """
+        if version > 1 or "edges" not in fields:
+            return fields
+        others = {name: one for name, one in fields.items() if name != "edges"}
+        edges, layers = fields["edges"], fields.get("layers")
+        names = layers.get("name") if isinstance(layers, dict) else None
+        size = len(names) if isinstance(names, list) else 1
+        plain = {
+            "source": [*range(size - 1)],
+            "target": [*range(1, size)],
+            "part": [1.0] * (size - 1),
+        }
+        if edges != plain:
+            rule = "layer after layer, as edges of schema_version 1 are: profile again"
+            raise InvalidFieldError(f"{path}.edges", edges, rule)
+        return others
+
+    def _check_carried(self) -> None:
+        """Gradients come back to what is trained; carried values are not split."""
+        carried, trained = self.carried, self.num_untrained
+        for place, source in enumerate(carried.source):
+            if carried.needs_gradient[place] and source < trained:
+                rule = f"false, as layers train from {trained} on and {source} gives it"
+                raise self.refuse(f"carried.needs_gradient[{place}]", rule, True)
+        if carried.source and any(one.sequence_parallel for one in self.variants):
+            rule = "sequence_parallel false, as values are carried"
+            raise self.refuse("variants", rule)
 
     def _check_indices(self) -> None:
         """Nothing is cited that is not there."""
@@ -359,7 +365,7 @@ class ModelProfile(Document):
             ("layers.kind", self.layers.kind, num_kinds, "kinds"),
             ("costs.kind", self.costs.kind, num_kinds, "kinds"),
             ("costs.variant", self.costs.variant, len(self.variants), "variants"),
-            ("edges.target", self.edges.target, num_layers, "layers"),
+            ("carried.takers", self.carried.target, num_layers, "layers"),
             ("probes", probed, num_kinds, "kinds"),
             ("uncounted", tuple(u.kind for u in self.uncounted), num_kinds, "kinds"),
             ("batch_statistics", with_statistics, num_kinds, "kinds"),

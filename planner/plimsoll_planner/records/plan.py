@@ -11,6 +11,7 @@ from plimsoll_planner.records.engine import OptimizerHome, Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.model_profile import Fingerprint, OptimizerMode, Variant
 from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.placement_plan import PlacementPlan
 from plimsoll_planner.records.record import Record
 from plimsoll_planner.records.strategy import Mesh
 
@@ -197,6 +198,8 @@ class HybridPlan(Document):
     price_per_hour: Price | None = None
     """Of all nodes together."""
     currency: Currency | None = None
+    placement: PlacementPlan | None = None
+    """Devices of operators, in the place of layers: its device k is stage k."""
 
     @property
     def num_gpus(self) -> int:
@@ -260,6 +263,7 @@ class HybridPlan(Document):
             raise self.refuse("currency", "given exactly where price_per_hour is")
         self._check_chunks()
         self._check_pods()
+        self._check_placement()
         for place, stage in enumerate(self.stages):
             self._check_batch(stage, f"stages[{place}]")
 
@@ -295,6 +299,15 @@ class HybridPlan(Document):
                 rule = f"a multiple of the tensor degree {stage.variant.tensor_degree}"
                 raise self.refuse("pods.gpus_per_pod", rule, per_pod)
 
+    def _check_placement(self) -> None:
+        """Operators are placed under the schedule of that name, on as many devices."""
+        if (self.placement is None) != (self.schedule is not Schedule.PLACED):
+            rule = f"given exactly where the schedule is {Schedule.PLACED}"
+            raise self.refuse("placement", rule)
+        if self.placement and self.placement.num_devices != len(self.stages):
+            rule = f"one of {len(self.stages)} devices, as there are stages"
+            raise self.refuse("placement.num_devices", rule, self.placement.num_devices)
+
     def _check_batch(self, stage: Stage, path: str) -> None:
         """Every replica of a stage computes its share of the global batch."""
         per_step = stage.data_degree * self.micro_batch * self.num_micro_batches
@@ -307,5 +320,5 @@ class HybridPlan(Document):
             raise self.refuse(f"{path}.in_flight_cap", rule, stage.in_flight_cap)
 
 
-ONE_CHUNK = (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
+ONE_CHUNK = (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.PLACED)
 """Schedules in which a stage is one run of layers."""

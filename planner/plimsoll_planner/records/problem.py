@@ -97,6 +97,19 @@ class Problem(Document):
         allowed, runs = self.limits.schedules, self.engine.can.schedules
         return tuple(one for one in runs if not allowed or one in allowed)
 
+    @property
+    def places_operators(self) -> bool:
+        """Whether plans place operators, in the place of layers."""
+        return Schedule.PLACED in self.schedules
+
+    @property
+    def relative_floor(self) -> float:
+        """Part of the best rate that plans must reach, unless a number is asked for.
+
+        None of it where operators are placed: the best of all placements is not known.
+        """
+        return 0.0 if self.places_operators else self.objective.rate_floor
+
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only if it can be computed."""
         self._check_override()

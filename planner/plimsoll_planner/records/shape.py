@@ -235,6 +235,12 @@ class OptionalShape(Shape):
     def write(self, value: object) -> object:
         return None if value is None else self.inner.write(value)
 
+    def check_many(self, values: Sequence[object], path: str) -> None:
+        if None in values:
+            Shape.check_many(self, values, path)
+        else:
+            self.inner.check_many(values, path)
+
 
 @dataclass(frozen=True, slots=True)
 class ListShape(Shape):

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from plimsoll_planner.records.bounds import Count, Name
+from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.override import Override
@@ -35,3 +36,8 @@ class Space(Record):
     def is_fixed_by_hand(self) -> bool:
         """Whether a person fixed more of the plan than the question needs."""
         return self.override != self.needed_override
+
+    @property
+    def places_operators(self) -> bool:
+        """Whether operators are placed, in the place of layers."""
+        return Schedule.PLACED in self.limits.schedules

@@ -56,6 +56,8 @@ def revise(
         return Stays(reason="all stages are as planned")
     if plan.mesh is None:
         return Stays(reason="its stages have different degrees")
+    if problem.profile.carried.name:
+        return Stays(reason="its layers carry values past others, so they do not move")
     refusal = Stays(reason="")
     for asked in variants(problem):
         search = RevisedSearch(asked, plan, lacking_bytes=observed.lacking_bytes)

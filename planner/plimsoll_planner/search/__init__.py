@@ -35,10 +35,13 @@ Reading order is import order:
     front                      plans that no other one beats in everything
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
+    placed_tuples,
+    placed_answer              operators in the place of layers, on devices one by one
     answer                     all of it: `solve`
     frontier                   memory against speed, for as many GPUs as a plan has
     grid                       other numbers of GPUs, times other micro-batches
     replayed                   an answer held against the replay of its ranks
+    least_placements,
     least_memory_plans         what must run out of memory if a proof holds
     baselines                  what people do without a planner, judged alike
     usual_plans                plans that people use, judged by the same model

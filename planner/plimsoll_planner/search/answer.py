@@ -60,6 +60,11 @@ def solve_as_fixed(
     problem: Problem, clock: Callable[[], float]
 ) -> Solution | Infeasible:
     """Best plan with what a person fixed, or what stands in the way; see `solve`."""
+    if problem.places_operators:
+        # Imported here, for most questions are about layers.
+        from plimsoll_planner.search.placed_answer import solve_placed  # noqa: PLC0415
+
+        return solve_placed(problem, clock)
     started_s = clock()
     explorer = Explorer(problem)
     best = explorer.best_per_gpu()

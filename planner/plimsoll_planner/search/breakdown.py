@@ -7,6 +7,9 @@ The bytes of tensors are those of the formula (`rank_peak`). Bytes outside of te
 are the plan's device bytes less its allocated ones. When a replay has narrowed the
 peak, formula and replay differ by a little: the difference counts as working memory,
 and if that is too small, as less of the kinds before it.
+
+Where operators are placed, stage k is device k of the placement, whose peak has its
+parts: what is received are boundaries, values that the device made are saved.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from plimsoll_planner.memory.chain_bytes import chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import MemoryKind, Peak, StageLoad, phase_peaks
+from plimsoll_planner.records.placement_plan import DevicePeak
 from plimsoll_planner.records.plan import HybridPlan, Phase, Stage
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.techniques import choice_of
@@ -56,6 +60,8 @@ def tensor_parts(
     problem: Problem, plan: HybridPlan, stage: Stage, reported: Phase
 ) -> Peak:
     """The formula's peak of the phase that the plan reports."""
+    if plan.placement is not None:
+        return placed_parts(plan.placement.peaks[plan.stages.index(stage)])
     load = StageLoad(
         first=stage.chunks[0].first_layer,
         end=stage.chunks[-1].end_layer,
@@ -72,6 +78,20 @@ def tensor_parts(
     chain = choice.bytes(chain_bytes(problem.profile, *asked))
     peaks = phase_peaks(chain, load, holding_factors(problem.engine.holds))
     return peaks[phase_in_formula(reported, stage, peaks)]
+
+
+def placed_parts(peak: DevicePeak) -> Peak:
+    """The exact peak of a device on which operators are placed."""
+    return Peak(
+        {
+            MemoryKind.PARAMETERS: peak.parameter_bytes,
+            MemoryKind.GRADIENTS: peak.gradient_bytes,
+            MemoryKind.OPTIMIZER: peak.optimizer_bytes,
+            MemoryKind.SAVED: peak.value_bytes,
+            MemoryKind.BOUNDARIES: peak.received_bytes,
+            MemoryKind.WORKING: peak.transient_bytes,
+        }
+    )
 
 
 def phase_in_formula(

@@ -22,7 +22,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import divisors
 from plimsoll_planner.search.grouping import group_starts
 from plimsoll_planner.search.option_store import OptionStore
-from plimsoll_planner.search.searched import require_chain, require_searched
+from plimsoll_planner.search.searched import require_searched
 from plimsoll_planner.search.variant_tables import VariantTables
 from plimsoll_planner.timing.chain_seconds import chain_seconds
 
@@ -40,10 +40,9 @@ class CostTables:
         """Check what the search cannot plan.
 
         Raises:
-            CannotPlanError: not a chain, too long, or more than is searched.
+            CannotPlanError: too many layers, or more than is searched.
         """
         require_searched(problem)
-        require_chain(problem.profile)
         self.problem = problem
         length = len(problem.profile.layers.name)
         if length > MOST_LAYERS:

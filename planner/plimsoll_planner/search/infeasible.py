@@ -35,7 +35,7 @@ from plimsoll_planner.search.choose import least_device_peak, least_memory_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
-from plimsoll_planner.text.explain import gpus_text
+from plimsoll_planner.text.counts import gpus_text
 from plimsoll_planner.units import at_least, number_text
 
 MOST_TIMES = 4

@@ -1,7 +1,8 @@
 """The plans of the least memory for a count: what must die of memory if a proof holds.
 
 In: a problem and a count. Out: for each mesh the plan with the least peak at any speed,
-planned as if devices held anything. Called where a proof is shown by running it.
+planned as if devices held anything. Called where a proof is shown by running it. Where
+operators are placed these are `least_placements`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.records.strategy import meshes_of
 from plimsoll_planner.search.answer import solve
+from plimsoll_planner.search.least_placements import least_placements
 
 LEAST_MEMORY = Objective(
     goal=Goal.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0
@@ -24,6 +26,10 @@ LEAST_MEMORY = Objective(
 
 def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
     """Yield the least-memory plan of every mesh of a count, on the first offer."""
+    if problem.places_operators:
+        first = replace(problem, offers=problem.offers[:1])
+        yield from least_placements(first, num_gpus)
+        return
     offer = replace(problem.offers[0], device_memory_bytes=LARGEST_DEVICE_BYTES)
     limits = problem.limits
     of_mesh = replace(

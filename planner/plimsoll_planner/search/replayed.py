@@ -10,6 +10,9 @@ replay; the rules are here.
                               split there, until their interval holds it, and the search
                               starts again
 
+Where operators are placed, peaks follow from the plan's order and have no interval to
+widen: a replay outside ends the search, and the plan is not certified.
+
 A replay for CUDA does not see what kernels allocate inside themselves, which a profile
 that was measured there has seen: its intervals shrink from below only.
 
@@ -117,6 +120,8 @@ def solve_with_replay(
         rounds.append(Round(plan=answer.plan, replay=found, disagreements=outside))
         if not outside:
             answer = replace(answer, plan=narrowed(problem.profile, answer.plan, found))
+            break
+        if answer.plan.placement is not None:
             break
         if len(rounds) < MOST_ROUNDS:
             profile = widened(problem.profile, answer.plan, outside)
@@ -232,11 +237,13 @@ def replayed_peaks(
     """Peaks of the replayed phases; what lies outside tensors stays as it was.
 
     A replay does not tell forward from backward: both end with the last micro-batch.
+    A device on which operators are placed has one predicted peak, whatever the phase.
     """
     by_phase = {peak.phase: peak for peak in stage.peaks}
+    usual = by_phase.get(Phase.OPTIMIZER_STEP, stage.peaks[0])
     made: list[PhasePeak] = []
     for peak in replayed.peaks:
-        like = by_phase.get(peak.phase) or by_phase[Phase.OPTIMIZER_STEP]
+        like = by_phase.get(peak.phase, usual)
         thought = largest(stage) if peak.phase is Phase.BACKWARD else like.allocated
         allocated = both_hold(profile, thought, peak.allocated_bytes)
         made.append(

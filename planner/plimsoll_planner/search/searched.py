@@ -16,7 +16,7 @@ from plimsoll_planner.records.engine import (
     Schedule,
     Sharding,
 )
-from plimsoll_planner.records.model_profile import ModelProfile, Sequences
+from plimsoll_planner.records.model_profile import Sequences
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.techniques import TECHNIQUES
@@ -92,31 +92,3 @@ def lacking_text(problem: Problem, degree: int) -> str:
 def searched_schedules(problem: Problem) -> tuple[Schedule, ...]:
     """Schedules of a problem that the search covers."""
     return tuple(one for one in problem.schedules if one in SCHEDULES)
-
-
-def require_chain(profile: ModelProfile) -> None:
-    """Refuse a graph that is not layer after layer.
-
-    Raises:
-        CannotPlanError: names the edge.
-    """
-    edges = profile.edges
-    names = profile.layers.name
-    found = dict(
-        zip(zip(edges.source, edges.target, strict=True), edges.part, strict=True)
-    )
-    for (source, target), part in found.items():
-        if target != source + 1 or part != 1.0:
-            what = (
-                f"carries {part:g} of its output" if target == source + 1 else "skips"
-            )
-            raise CannotPlanError(
-                f"edge {names[source]} -> {names[target]} {what}: skip tensors are not "
-                "planned yet, profile the model as a chain of layers"
-            )
-    for layer in range(len(names) - 1):
-        if (layer, layer + 1) not in found:
-            raise CannotPlanError(
-                f"no edge {names[layer]} -> {names[layer + 1]}: only a chain of layers "
-                "is planned yet"
-            )

@@ -116,7 +116,11 @@ class VariantTables:
     @property
     def num_probed(self) -> int:
         """Largest b whose bytes were probed; beyond, they are lines."""
-        return self.once(("probed",), lambda: self.problem.profile.costs.num_probed)
+        profile = self.problem.profile
+        return max(
+            self.once(("probed",), lambda: profile.costs.num_probed),
+            profile.carried.value.num_probed,
+        )
 
     def relaxed_bytes(self, bound: Bound, other: Way = Way.RECOMPUTED) -> ChainBytes:
         """Least bytes that each layer has at any micro-batch; see `family_bounds`.
@@ -137,7 +141,12 @@ class VariantTables:
             }
             if self.holdings.output_kept:
                 least["backward_transient_at_end"] *= 0
+                least["backward_transient"] *= chains[0].carried.given == 0
                 least["own_output"] = np.zeros_like(chains[0].own_output)
+            least["carried"] = replace(
+                chains[0].carried,
+                value=np.minimum.reduce([chain.carried.value for chain in chains]),
+            )
             return replace(chains[0], **least)
 
         return self.once(("relaxed", bound, other), make)
@@ -215,9 +224,9 @@ class VariantTables:
         )
 
     def boundaries(self, bound: Bound, micro_batch: int) -> Ints:
-        """[A]: bytes behind the last layer of each group."""
+        """[A]: bytes over a link behind the last layer of each group."""
         ends = np.append(self.starts[1:], len(self.problem.profile.layers.name))
-        return np.asarray(self.bytes(bound, micro_batch).boundary[ends - 1])
+        return np.asarray(self.bytes(bound, micro_batch).linked[ends - 1])
 
     def clock(self, offer: int, other: Way = Way.RECOMPUTED) -> Hashable:
         """Key of the seconds on an offer: all that they depend on."""

@@ -7,7 +7,7 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from plimsoll_planner.records.certificate import (
     Binding,
@@ -18,7 +18,7 @@ from plimsoll_planner.records.certificate import (
 )
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import UNCOUNTED
-from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.offer import CapacityType, Offer
 from plimsoll_planner.records.problem import Problem
@@ -29,14 +29,11 @@ from plimsoll_planner.records.solution import (
     Termination,
 )
 from plimsoll_planner.records.space import Space
-from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
+from plimsoll_planner.text.counts import device_noun, gpus_text
+from plimsoll_planner.text.rules import RULE_NAMES, advice_text, rule_lines
+from plimsoll_planner.text.space import space_text
 from plimsoll_planner.text.unfit import unfit_text
 from plimsoll_planner.units import at_least, at_most, number_text
-
-
-def counted(number: int, noun: str) -> str:
-    """Number of things in words."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def uncounted_text(profile: ModelProfile, *, is_measured: bool = False) -> str:
@@ -59,17 +56,6 @@ def uncounted_text(profile: ModelProfile, *, is_measured: bool = False) -> str:
         "estimated from counted work rest on an assumption, from nothing to "
         f"{UNCOUNTED['upper']:g} times a product of matrices of that size; {advice}"
     )
-
-
-def device_noun(offers: Iterable[Offer]) -> str:
-    """Word for devices in all texts: emulated ones are no GPUs."""
-    is_emulated = any(one.device_kind is DeviceKind.EMULATED for one in offers)
-    return "device" if is_emulated else "GPU"
-
-
-def gpus_text(num_gpus: int, offers: Iterable[Offer]) -> str:
-    """Number of GPUs in words, or of devices that are emulated."""
-    return counted(num_gpus, device_noun(offers))
 
 
 def fail_text(num_gpus: int) -> str:
@@ -152,7 +138,7 @@ def reason_text(count: CountVerdict, space: Space) -> str:
     if count.verdict is Verdict.UNDECIDED:
         every = sum(count.decisions.num_members)
         open_now = f"{count.num_undecided} of {every} combinations"
-        return f"{open_now} are open: narrow the intervals by a measured profile"
+        return f"{open_now} are open: {advice_text(count.decisions.rule)}"
     return ""
 
 
@@ -233,65 +219,16 @@ def is_searched(count: CountVerdict) -> bool:
     return any(rule is not Rule.OUTSIDE_LIMITS for rule in count.decisions.rule)
 
 
-def space_text(space: Space) -> str:
-    """Within what the certificate holds."""
-    limits = space.limits
-    parts = [
-        f"1 to {gpus_text(limits.max_gpus, space.offers)}",
-        counted(len(space.offers), "offer"),
-        "schedules " + ", ".join(limits.schedules),
-    ]
-    for name, degrees in (
-        ("stages", limits.pipeline_degrees),
-        ("replicas", limits.data_degrees),
-        ("tensor degree", limits.tensor_degrees),
-    ):
-        if degrees and (degrees != (1,) or name != "tensor degree"):
-            parts.append(f"{name} {', '.join(map(str, degrees))}")
-    if space.least_micro_batch > 1:
-        parts.append(f"micro-batch from {space.least_micro_batch}, the least profiled")
-    if limits.max_micro_batch:
-        parts.append(f"micro-batch up to {limits.max_micro_batch}")
-    if limits.headroom:
-        parts.append(f"{limits.headroom:.0%} of the memory kept free")
-    if space.override.is_given:
-        why = (
-            "fixed by hand" if space.is_fixed_by_hand else "given for batch statistics"
-        )
-        parts.append(f"{why}: {override_text(space)}")
-    return "; ".join(parts) + "; without " + ", ".join(space.without)
-
-
-def override_text(space: Space) -> str:
-    """Choices that a person fixed."""
-    override = space.override
-    found = {
-        f"{device_noun(space.offers)}s": override.num_gpus,
-        "stages": override.num_stages,
-        "replicas": override.data_degree,
-        "tensor degree": override.tensor_degree,
-        "micro-batch": override.micro_batch,
-        "cuts": ",".join(map(str, override.cuts)) or None,
-        "in flight": ",".join(map(str, override.in_flight_caps)) or None,
-        "sharding": override.sharding,
-        "optimizer on the": override.optimizer_home,
-        "sequences": override.sequences,
-    }
-    parts = [f"{name} {value}" for name, value in found.items() if value is not None]
-    sets = override.recomputed_layers, override.offloaded_layers
-    for layers, name in zip(sets, ("recomputed", "offloaded"), strict=True):
-        parts += [] if layers is None else [counted(len(layers), f"{name} layer")]
-    return ", ".join(parts)
-
-
 def why_text(problem: Problem, answer: Solution) -> str:
     """By what the plan was chosen among all that were searched."""
     if answer.termination is Termination.FIXED:
         return "why: what was fixed by hand, at the least memory"
     objective = problem.objective
     noun = device_noun(problem.offers)
-    floor = f"{objective.rate_floor:.0%} of the best samples/s per {noun}"
+    floor = f"{problem.relative_floor:.0%} of the best samples/s per {noun}"
     floor += " (`objective.rate_floor`)"
+    if problem.places_operators:
+        floor = "any speed"
     if objective.min_samples_per_s or objective.deadline_s:
         floor = "the samples/s that were asked for"
     paid = " of whole nodes" if problem.limits.whole_nodes else ""

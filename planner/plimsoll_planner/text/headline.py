@@ -18,10 +18,10 @@ from plimsoll_planner.records.objective import Goal
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.text.counts import gpus_text
 from plimsoll_planner.text.explain import (
     REASONS,
     fail_text,
-    gpus_text,
     is_searched,
     offer_text,
     paid_text,
@@ -84,9 +84,10 @@ def goal_text(problem: Problem, answer: Solution) -> str:
         }[objective.goal]
     if objective.min_samples_per_s or objective.deadline_s:
         return "fewest at the rate asked for"
-    if objective.rate_floor == 0:
+    floor = problem.relative_floor
+    if floor == 0:
         return "fewest at any speed"
-    part = "half" if objective.rate_floor == HALF else f"{objective.rate_floor:.0%} of"
+    part = "half" if floor == HALF else f"{floor:.0%} of"
     return f"fewest at {part} the best rate"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.text.explain import counted, gpus_text
+from plimsoll_planner.text.counts import counted, gpus_text
 from plimsoll_planner.timing.topology import largest_pod
 from plimsoll_planner.units import S_PER_HOUR, number_text
 

@@ -25,6 +25,9 @@ RULE_NAMES = {
     Rule.DOMINATED: "smaller micro-batch too large",
     Rule.SEARCHED: "searched",
     Rule.REPLAYED: "replayed",
+    Rule.PLACED: "placed",
+    Rule.PLACEMENT_BOUND: "no placement can fit",
+    Rule.NOT_PLACED: "no placement found",
     Rule.NOT_SEARCHED: "not searched",
 }
 """Words for people in the place of a rule's value, which JSON has."""
@@ -50,17 +53,33 @@ RULES = {
     Rule.DOMINATED: "a smaller micro-batch needs no more memory, and exceeds it",
     Rule.SEARCHED: "all cuts, recomputed layers and choices of stages were searched",
     Rule.REPLAYED: "the replay of its plan decided it",
+    Rule.PLACED: "a placement of its operators fits, by exact peaks",
+    Rule.PLACEMENT_BOUND: "states, or operators with what they read and return, exceed "
+    "the memory wherever they stand",
+    Rule.NOT_PLACED: "heuristics found no placement that fits, which proves nothing",
     Rule.NOT_SEARCHED: "the work limit cut it off",
 }
+PLACING = (Rule.PLACED, Rule.PLACEMENT_BOUND, Rule.NOT_PLACED)
+"""Rules of operators that are placed one by one."""
 COMBINATION = "a combination is an offer, stages, replicas and a micro-batch"
+OF_PLACEMENTS = "a combination is an offer, devices, replicas and a micro-batch"
 WITH_TENSOR = (
     "a combination is an offer, stages, replicas, a tensor degree (with `sp`: sequence "
     "parallel as well) and a micro-batch"
 )
 
 
-def combination_text(*, has_tensor: bool) -> str:
+def advice_text(rules: Iterable[Rule]) -> str:
+    """What would decide combinations that are open, by the rules of their count."""
+    if Rule.NOT_PLACED in rules:
+        return "no placement that fits was found, and no bound says that there is none"
+    return "narrow the intervals by a measured profile"
+
+
+def combination_text(*, has_tensor: bool, is_placed: bool = False) -> str:
     """Parts of a combination, or of a tuple as the search has it."""
+    if is_placed:
+        return OF_PLACEMENTS
     return WITH_TENSOR if has_tensor else COMBINATION
 
 
@@ -68,4 +87,6 @@ def rule_lines(rules: Iterable[Rule], *, has_tensor: bool = False) -> list[str]:
     """Meaning of the rules that occur, and of tensor degrees if there are any."""
     found = set(rules)
     lines = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
-    return [f"{combination_text(has_tensor=has_tensor)}; decided by:", *lines]
+    is_placed = not found.isdisjoint(PLACING)
+    parts = combination_text(has_tensor=has_tensor, is_placed=is_placed)
+    return [f"{parts}; decided by:", *lines]

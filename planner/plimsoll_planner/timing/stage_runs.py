@@ -218,7 +218,7 @@ def stage_runs(
 
     Args:
         runs: sums of seconds.
-        boundary: [l], bytes behind each layer.
+        boundary: [l], bytes over a link behind each layer.
         exchange: among replicas.
         placed: P, D and the links.
         end_s: seconds after the last backward pass.

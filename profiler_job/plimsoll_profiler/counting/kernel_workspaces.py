@@ -1,7 +1,9 @@
 """Memory that kernels of the CPU allocate inside, found by running each for real.
 
 In: an operator with fake tensors. Out: the most bytes that are alive while it runs,
-what it returns included, its inputs not. Called where fake tensors are counted for the
+what it returns included, its inputs not; and those that stay alive with what it
+returns, which may lie in a larger piece of memory, as a mean squared error does in that
+of all squares (torch 2.15). Called where fake tensors are counted for the
 emulated device, in a process that is one, so that a trace sees what its allocator does:
 products in bf16 pack their factors (oneDNN), attention works block by block,
 convolutions and pools bring their tensors into an order of their own, and an operator
@@ -20,7 +22,7 @@ weight, gradient and Adam state take 436 MB (torch 2.15).
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,49 +47,65 @@ NEVER_RUN = ("aten::_foreach_", "aten::_fused_", "aten::mkldnn_rnn_layer")
 pass what only its forward pass can write, and crashes on zeros."""
 
 
+class KernelBytes(NamedTuple):
+    """Bytes that one call takes above what was live before it."""
+
+    peak: int
+    kept: int
+    """As long as what it returns is alive."""
+
+
+NONE = KernelBytes(0, 0)
+
+
 class KernelWorkspaces:
-    """Keeps the peak of each operator and kind of arguments."""
+    """Keeps the bytes of each operator and kind of arguments."""
 
     def __init__(self) -> None:
         """Know none yet."""
         self._device = EmulatedDevice()
-        self._known: dict[tuple[object, ...], int] = {}
+        self._known: dict[tuple[object, ...], KernelBytes] = {}
 
-    def peak_bytes(
+    def bytes_of(
         self,
         operator: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         out: Any,
         made_bytes: int,
-    ) -> int:
-        """Peak of one call above what was live before it.
+    ) -> KernelBytes:
+        """Bytes of one call.
 
         At least `made_bytes`, which are those of `out`. No tensor has data.
         """
+        least = KernelBytes(made_bytes, made_bytes)
         if not may_allocate(operator):
-            return made_bytes
+            return least
         leaves = list(tree_iter((args, kwargs)))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if not tensors or works_on_each_number(operator, tensors):
-            return made_bytes
+            return least
         key = (operator, *map(described, leaves))
         if key not in self._known:
             is_long = takes_long(operator, args, kwargs, out)
-            self._known[key] = 0 if is_long else self._run(operator, args, kwargs)
-        return max(made_bytes, self._known[key])
+            self._known[key] = NONE if is_long else self._run(operator, args, kwargs)
+        return KernelBytes(*map(max, self._known[key], least))
 
-    def _run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    def _run(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> KernelBytes:
         with without_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             try:
                 args, kwargs = tree_map(like, (args, kwargs))
                 operator(*args, **kwargs)
                 start_bytes = self._device.current_bytes
                 self._device.reset_peak()
-                operator(*args, **kwargs)
+                result = operator(*args, **kwargs)
             except RuntimeError:  # as of an inverse
-                return 0
-            return self._device.peak_bytes - start_bytes
+                return NONE
+            kept_bytes = self._device.current_bytes - start_bytes
+            del result
+            return KernelBytes(self._device.peak_bytes - start_bytes, kept_bytes)
 
 
 @cache

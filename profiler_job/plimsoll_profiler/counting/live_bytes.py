@@ -77,6 +77,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._bytes_of[key] = num_bytes
         self._reach(self.current_bytes)
 
+    def _keep(self, out: Any, more_bytes: int) -> None:
+        """Count more of what an operator returns than its numbers."""
+        if more_bytes > 0:
+            first = next(leaf for leaf in tree_iter(out) if isinstance(leaf, Tensor))
+            key = id(first.untyped_storage())
+            self._set(key, self._bytes_of[key] + more_bytes)
+
     def _reach(self, num_bytes: int) -> None:
         """So much is alive, for a moment at least."""
         self.peak_bytes = max(self.peak_bytes, num_bytes)
@@ -141,6 +148,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.add(leaf)
         if self.workspaces is not None and not (in_place or is_on_host()):
             made_bytes = self.current_bytes - start_bytes
-            needed = self.workspaces.peak_bytes(func, args, kwargs, out, made_bytes)
-            self._reach(start_bytes + needed)
+            found = self.workspaces.bytes_of(func, args, kwargs, out, made_bytes)
+            self._reach(start_bytes + found.peak)
+            self._keep(out, found.kept - made_bytes)
         return out

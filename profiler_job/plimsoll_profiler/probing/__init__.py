@@ -1,6 +1,6 @@
-"""The process that probes: one layer after the other, on a device or on none.
+"""The processes that probe: layers on a device or on none, operators on one.
 
-messages            what it and the profiler write to each other
+messages            what they and the profiler write to each other
 cases               which layers are alike
 split_check         a split layer against the whole one, on real ranks
 tensor_groups       layers as one rank of a tensor group has them
@@ -13,5 +13,6 @@ host_steps          seconds of such a step in the memory of the host
 divided_state       the same by numbers, where replicas divide it
 layer_state         what a layer holds whatever the micro-batch; what ties share
 batch_statistics    whether samples of a micro-batch depend on one another
-prober              the process, started by `plimsoll_profiler.start`
+prober              the process of layers, started by `plimsoll_profiler.start`
+grapher             the process of operators, started likewise
 """

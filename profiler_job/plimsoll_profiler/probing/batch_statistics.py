@@ -12,14 +12,19 @@ no data, so it misses statistics that are written by hand (docs/workload.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from plimsoll_profiler.counting.meters import Bench
-from plimsoll_profiler.probing.layer_probe import LayerCase, forward_of, make_input
+from plimsoll_profiler.probing.layer_probe import (
+    LayerCase,
+    forward_of,
+    make_input,
+    make_taken,
+)
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.random_keys import seed_process
 from plimsoll_trainer.torch_internals.operators import BatchNorm
@@ -57,14 +62,17 @@ def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
     if where.incoming.shape[0] <= 1 or has_single_row:
         return False
     run = forward_of(layer, replace(where, recomputed=False), bench.device)
-    x = make_input(where, bench.device).detach()
-    changed = with_other_samples(x)
+    x = [make_input(where, bench.device).detach()]
+    x += [make_taken(one, bench.device)[0].detach() for one in where.taken]
+    changed = list(map(with_other_samples, x))
     buffers = {name: buffer.clone() for name, buffer in layer.named_buffers()}
 
-    def tried(each: Tensor) -> Tensor:
+    def tried(each: Sequence[Tensor]) -> Tensor:
         put_buffers(layer, buffers)
         seed_process(0)
-        return first_sample(run(each.clone()), where)  # it may overwrite its input
+        y = run(*(one.clone() for one in each))  # it may overwrite its input
+        outputs = y if isinstance(y, tuple) else (y,)
+        return torch.cat([first_sample(one, where) for one in outputs])
 
     try:
         before, again, after = map(tried, (x, x, changed))

@@ -1,16 +1,18 @@
 """Which layers cost the same, so that each kind is probed once.
 
-Two layers are of one kind when the workload says so, the same tensor enters them, with
-or without a gradient, and they stand alike: first, last, and in the same ties.
+Two layers are of one kind when the workload says so, the same tensors enter them, with
+or without gradients, they give as many, and they stand alike: first, last, and in the
+same ties; also whether they are the last to take each value that they take.
 """
 
 from __future__ import annotations
 
+from plimsoll_profiler.probing.layer_probe import TakenSpec
 from plimsoll_profiler.probing.messages import Case
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.boundaries import Boundaries
 from plimsoll_trainer.workload import Workload
 
-Key = tuple[str, TensorSpec, bool, bool, bool, frozenset[int]]
+Key = tuple[object, ...]
 
 
 def cases_of(
@@ -45,7 +47,23 @@ def key_of(workload: Workload, index: int, shapes: Boundaries) -> Key:
         if any(name == layer.name for name, _ in tie.places)
     )
     last = index == len(workload.layers) - 1
-    return layer.kind, incoming, is_untrained, index == 0, last, ties
+    carried = taken_by(workload, index, shapes), len(layer.gives)
+    return layer.kind, incoming, is_untrained, index == 0, last, ties, carried
+
+
+def taken_by(
+    workload: Workload, index: int, shapes: Boundaries
+) -> tuple[TakenSpec, ...]:
+    """Carried values that a layer takes, in the order of its names."""
+    known = {one.value.name: one for one in shapes.carried}
+    return tuple(
+        TakenSpec(
+            spec=known[name].spec,
+            needs_gradient=known[name].needs_gradient,
+            is_last=not known[name].needs_gradient or known[name].value.target == index,
+        )
+        for name in workload.layers[index].takes or ()
+    )
 
 
 LONGEST_NAME = 200

@@ -11,6 +11,12 @@ of it once it is used; at the end of a stage the engine received dy and holds it
 the pass is over. The same code counts fake tensors and a real device: only the meter
 differs. All bytes are those that the device's allocator takes.
 
+Carried values that the layer takes are there before and stay, held by the engine, and
+so are those that it gives, until it runs backward: none of them counts as saved. The
+buffer of a gradient counts from where it is made: that of a taken value in the pass of
+its last taker, that of a given one before the pass of its giver begins, in which it
+counts.
+
 A layer may give back its input, as a view or changed in place. The two are one storage
 then, which is counted as the output: the layer keeps no input.
 """
@@ -18,7 +24,7 @@ then, which is counted as the output: the layer keeps no input.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,15 +39,32 @@ from plimsoll_profiler.counting.live_bytes import LiveBytes
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.few_pieces import FewPieces
 from plimsoll_profiler.probing.messages import Activations
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.carried_values import (
+    GradientSum,
+    Taken,
+    behind_joint,
+    joined,
+    returned,
+)
 from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.layer_runs import run_last, run_layer, run_once
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
-from plimsoll_trainer.engine.stage import passed_on, run_last, run_layer, run_once
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.token_pieces import Places, all_places
 from plimsoll_trainer.torch_internals.operators import storage_of
 from plimsoll_trainer.workload import Loss, SumAndCount
 
-Forward = Callable[[Tensor], Tensor]
+Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenSpec:
+    """A carried value that a layer takes."""
+
+    spec: TensorSpec
+    needs_gradient: bool
+    is_last: bool
+    """No later layer takes it, so the buffer of its gradient is made here, if any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +82,8 @@ class LayerCase:
     """Activations are in the memory of the machine between the passes."""
     is_inside: bool = False
     """Another layer of the stage follows."""
+    taken: tuple[TakenSpec, ...] = ()
+    """Carried values that it is called with."""
 
 
 def ways_of(where: LayerCase, *, recomputable: bool) -> dict[Way, LayerCase]:
@@ -89,6 +114,21 @@ class Incoming(torch.autograd.Function):
         return None, None
 
 
+class Unpassed(torch.autograd.Function):
+    """Takes a value that the layer gives, where its output has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        """Give a root of the graph that takes no memory."""
+        del ctx
+        return value.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> None:
+        """Let the layer begin; what it is to begin with, it has."""
+        del ctx, gradients
+
+
 class Outgoing(torch.autograd.Function):
     """Takes the layer's output, and makes a gradient that autograd alone holds."""
 
@@ -113,7 +153,7 @@ def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forwa
 
 def loss_of(
     layer: nn.Module, case: LayerCase, device: torch.device, places: Places
-) -> Callable[[Tensor, Tensor], SumAndCount] | None:
+) -> Callable[..., SumAndCount] | None:
     """The pass that ends the chain; None where another layer follows."""
     if case.loss is None:
         return None
@@ -142,6 +182,11 @@ class MicroBatch:
         self._targets = None if targets is None else targets.empty(device).zero_()
         self.x = make_input(case, device)
         self.y: Tensor
+        self.given: Sequence[Tensor] = ()
+        self._held = [make_taken(one, device) for one in case.taken]
+        self._taken = [joined(Taken, *one) for one in self._held]
+        self._given_sums: list[GradientSum] = []
+        self._given_like: list[Tensor] = []
         self._root: Tensor | GradientEdge | None = None
         self._like: Tensor | None = None
         self._gradient: Tensor | None = None
@@ -150,15 +195,25 @@ class MicroBatch:
         """Run forward, with the loss or the copy that the next layer receives."""
         with self._saving():
             if self._loss is not None and self._targets is not None:
-                self.y, _ = self._loss(self.x, self._targets)
-            else:
-                self.y = passed_on(self._run(self.x))
+                self.y, _ = self._loss(self.x, self._targets, *self._taken)
+                return
+            output = self._run(self.x, *self._taken)
+            self.y, given = returned(output, self.x, self._taken, self._layer)
+        if given:
+            del output
+            self._given_sums = [GradientSum() for _ in given]
+            self.y, *self.given = behind_joint(self._given_sums, self.y, given)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether something of what came out has a gradient."""
+        return any(one.requires_grad for one in (self.y, *self.given))
 
     def _saving(self) -> AbstractContextManager[None]:
         """Within it, the layer saves where its case has it."""
         if self._pool is None:
             return nullcontext()
-        return saved_on_host(self._layer, self._pool)
+        return saved_on_host(self._layer, self._pool, self._taken)
 
     @property
     def host_bytes(self) -> int:
@@ -171,9 +226,16 @@ class MicroBatch:
         It keeps the loss, and of any other output no more than the edge of the graph
         that its gradient will enter.
         """
-        y = self.y
+        y, given = self.y, self.given
         del self.y
+        self.given = ()
+        self._given_like = [torch.empty_like(one, device="meta") for one in given]
+        self._given_sums = [
+            each if one.requires_grad else GradientSum()
+            for each, one in zip(self._given_sums, given, strict=True)
+        ]
         if not y.requires_grad:
+            self._begin_unpassed(given)
             return
         if self._loss is not None:
             self._root = y
@@ -184,17 +246,33 @@ class MicroBatch:
             self._root = get_gradient_edge(y)
             self._like = torch.empty_like(y, device="meta")
 
+    def _begin_unpassed(self, given: Sequence[Tensor]) -> None:
+        """Let the backward pass begin by values alone."""
+        for value in given:
+            if value.requires_grad:
+                self._root = joint = cast(Tensor, Unpassed.apply(value))
+                self._gradient = torch.empty_like(joint)
+                return
+
     def turn(self) -> None:
-        """Make the gradient that the engine receives: not this layer's work."""
+        """Make the gradients that the engine received, and what takers have found."""
         if self._like is not None:
             self._gradient = torch.ones_like(self._like, device=self._device)
+        for gradient, like in zip(self._given_sums, self._given_like, strict=True):
+            if like.is_floating_point():
+                gradient.total = torch.ones_like(like, device=self._device)
 
     def backward(self) -> None:
-        """Run backward, if the output is trained."""
+        """Run backward, if something of the output is trained.
+
+        At the end of a stage the engine holds what it received until the pass is over.
+        """
         root, gradient = self._root, self._gradient
         self._root = self._gradient = None
+        received = [] if self._is_inside else [one.total for one in self._given_sums]
         if root is not None:
             torch.autograd.backward(root, gradient)
+        del received
 
 
 def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
@@ -240,7 +318,8 @@ def probe_one(
     run.forward()
     boundary_bytes = bench.bytes_of(run.y)
     forward_transient_bytes = meter.peak_bytes - start_bytes
-    if not run.y.requires_grad:
+    given_bytes = sum(bench.bytes_of(value) for value in run.given)
+    if not run.is_trained:
         return Activations(
             boundary_bytes=boundary_bytes,
             forward_transient_bytes=forward_transient_bytes,
@@ -260,7 +339,7 @@ def probe_one(
     return Activations(
         boundary_bytes=boundary_bytes,
         forward_transient_bytes=forward_transient_bytes,
-        saved_bytes=saved_bytes - (boundary_bytes if kept.output else 0),
+        saved_bytes=saved_bytes - given_bytes - (boundary_bytes if kept.output else 0),
         keeps_input=kept.input,
         keeps_output=kept.output,
         backward_transient_bytes=backward_transient_bytes,
@@ -307,3 +386,15 @@ def make_input(case: LayerCase, device: torch.device) -> Tensor:
     anchor = torch.zeros((), device=device, requires_grad=True)
     made: Tensor = Incoming.apply(anchor, case.incoming)
     return made
+
+
+def make_taken(taken: TakenSpec, device: torch.device) -> tuple[Tensor, GradientSum]:
+    """A carried value as the engine holds it, with what later takers have found."""
+    value = taken.spec.empty(device)
+    value = value.normal_() if value.is_floating_point() else value.zero_()
+    found = GradientSum()
+    if taken.needs_gradient:
+        value.requires_grad_()
+        if not taken.is_last:
+            found.total = torch.zeros_like(value, requires_grad=False)
+    return value, found

@@ -1,27 +1,33 @@
-"""Messages between the profiler and its probing process, a line each.
+"""Messages between the profiler and its probing processes, a line each.
 
     prober  -> profiler      Frame, once
     profiler -> prober       ProbeRequest
     prober  -> profiler      ProbeResult, before the next request
 
-The prober may die at any moment. Lines are JSON of records, so that neither side trusts
+    grapher -> profiler      GraphMessage for each micro-batch; it is not asked
+
+Either may die at any moment. Lines are JSON of records, so that neither side trusts
 the other's numbers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from plimsoll_planner.records.bounds import (
+    LARGEST_INTEGER,
     Bytes,
     Count,
     Index,
     Message,
     Name,
+    Range,
     Seconds,
     Work,
 )
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.graph_profile import ProfiledGraph
 from plimsoll_planner.records.model_profile import (
     Fingerprint,
     NotSplit,
@@ -32,6 +38,8 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.record import Record
 
+Giver = Annotated[int, Range(minimum=-1, maximum=LARGEST_INTEGER)]
+"""A layer, or -1 for an input of the model."""
 WHOLE = Variant()
 """Layers that each rank has all of."""
 
@@ -44,6 +52,19 @@ class Case(Record):
     layer: Index
     """The first layer of the kind."""
     recomputable: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CarriedFrame(Record):
+    """A value that layers carry past others."""
+
+    name: Name
+    source: Giver
+    """Layer that gives it, -1 for an input of the model."""
+    takers: tuple[Index, ...]
+    needs_gradient: bool
+    num_bytes: tuple[Bytes, ...]
+    """At each of the frame's micro-batches; its form says all of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +95,7 @@ class Frame(Document):
     not_compared: tuple[Index, ...] = ()
     """Cases too large for their split to be compared with the whole layer."""
     tied: tuple[TiedLayers, ...]
+    carried: tuple[CarriedFrame, ...] = ()
 
     def is_own(self, case: int, variant: Variant) -> bool:
         """Whether a case is to be probed in a variant, as it differs from others."""
@@ -197,6 +219,14 @@ class ProbeResult(Document):
         for field in ("state", "kept"):
             if (getattr(self, field) is None) == completed:
                 raise self.refuse(field, "given exactly where the probe completed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphMessage(Document):
+    """Operators of a step of one micro-batch, and what they are of."""
+
+    fingerprint: Fingerprint
+    profiled: ProfiledGraph
 
 
 def out_of_memory(request: ProbeRequest, said: str) -> ProbeResult:

@@ -37,13 +37,14 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import Bench, open_bench
 from plimsoll_profiler.probing.batch_statistics import batch_statistics, mixes_tokens
-from plimsoll_profiler.probing.cases import cases_of, num_untrained
+from plimsoll_profiler.probing.cases import cases_of, num_untrained, taken_by
 from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.host_steps import HostSteps
 from plimsoll_profiler.probing.layer_probe import LayerCase, ways_of
 from plimsoll_profiler.probing.layer_state import probe_state, tied_layers
 from plimsoll_profiler.probing.layer_timing import num_in_turn, time_ways
 from plimsoll_profiler.probing.messages import (
+    CarriedFrame,
     Frame,
     LayerState,
     PassCosts,
@@ -155,7 +156,8 @@ class Prober:
             ),
             device_product=bench.product,
             tokens_per_sample=workload.tokens_per_sample,
-            input_bytes_per_sample=shapes.between[0].nbytes // self.fewest,
+            input_bytes_per_sample=sum(one.nbytes for one in shapes.inputs)
+            // self.fewest,
             target_bytes_per_sample=shapes.targets.nbytes // self.fewest,
             micro_batches=tuple(sorted(self.shapes)),
             layers=tuple(layer.name for layer in workload.layers),
@@ -175,6 +177,19 @@ class Prober:
                 if case.layer in self.split.not_compared
             ),
             tied=tuple(self.tied(bench)),
+            carried=tuple(
+                CarriedFrame(
+                    name=value.name,
+                    source=value.source,
+                    takers=value.takers,
+                    needs_gradient=shapes.carried[place].needs_gradient,
+                    num_bytes=tuple(
+                        bench.rounded(self.shapes[b].carried[place].spec.nbytes)
+                        for b in sorted(self.shapes)
+                    ),
+                )
+                for place, value in enumerate(workload.carried)
+            ),
         )
 
     def tied(self, bench: Bench) -> Iterator[TiedLayers]:
@@ -263,12 +278,13 @@ class Prober:
         Raises:
             WorkloadError: see above.
         """
-        if isinstance(where.loss, TokenLoss) and mixes_tokens(layer, where, bench):
+        in_pieces = isinstance(where.loss, TokenLoss) and not where.taken
+        if in_pieces and mixes_tokens(layer, where, bench):
             raise WorkloadError(
                 f"layer {self.workload.layers[index].name!r} gives a token another "
                 "output alone than among others, so its loss cannot be taken in "
                 f"pieces: give the loss itself in place of TokenLoss("
-                f"{where.loss.name}, ...)"
+                f"{getattr(where.loss, 'name', '')}, ...)"
             )
 
     def copies_of(
@@ -304,6 +320,7 @@ class Prober:
         return LayerCase(
             incoming=shapes.between[index],
             is_untrained=index in shapes.untrained,
+            taken=taken_by(self.workload, index, shapes),
             targets=shapes.targets if is_last else None,
             loss=self.workload.loss if is_last else None,
         )

@@ -35,12 +35,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from plimsoll_planner.records.model_profile import Precision, Variant
 from plimsoll_profiler.counting.work_counter import count_work
 from plimsoll_trainer.engine.batches import make_batch
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.boundaries import Boundaries
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
+from plimsoll_trainer.engine.layer_runs import run_layer
 from plimsoll_trainer.engine.split_tensors import here, parameters_here
-from plimsoll_trainer.engine.stage import run_layer
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import THEIR_ERRORS, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.sequence_parallel import SEQUENCE
@@ -263,7 +264,7 @@ def input_of(workload: Workload, trial: Trial) -> Tensor:
     """The first samples of the job, or numbers drawn alike on all ranks."""
     spec = trial.incoming
     if trial.index == 0:
-        x = make_batch(workload, 0, 0, spec.shape[0])[0].to(spec.dtype)
+        x = make_batch(workload, 0, 0, spec.shape[0])[0][0].to(spec.dtype)
         return x[tuple(slice(size) for size in spec.shape)].clone()
     x = spec.empty(CPU).zero_()
     if x.is_floating_point():

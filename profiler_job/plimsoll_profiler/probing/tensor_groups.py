@@ -22,10 +22,12 @@ from torch.distributed.tensor import DTensor
 from plimsoll_planner.records.model_profile import NotSplit, Variant
 from plimsoll_profiler.probing.messages import Case
 from plimsoll_profiler.probing.split_check import compare_splits
+from plimsoll_trainer.carried import carrying_layer
 from plimsoll_trainer.engine import split_tensors
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.engine.boundaries import Boundaries
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.elementwise import is_elementwise
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode, without_modes
@@ -88,9 +90,12 @@ def split_variants(
     which nobody says how its layers are split has one variant.
     """
     ways = splits_layers(workload), splits_sequences(workload)
+    carries = carrying_layer(workload.layers)
     reason = "" if any(ways) else workload.not_split or NOBODY_SPLITS
     if any(ways) and not is_elementwise(workload.optimizer):
         reason = MIXES
+    if any(ways) and carries:
+        reason = f"{carries}, which is not split over ranks"
     whys: dict[Variant, str] = {}
     for degree in sorted(degree for degree in degrees if degree > 1):
         plain = Variant(tensor_degree=degree)

@@ -23,7 +23,6 @@ from plimsoll_planner.records.layer_costs import (
 )
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
-    EdgeColumns,
     LayerColumns,
     LayerStatistics,
     ModelProfile,
@@ -38,6 +37,7 @@ from plimsoll_profiler.probing.messages import (
     PassCosts,
     ProbeResult,
 )
+from plimsoll_profiler.profiling.carried import carried_columns
 from plimsoll_profiler.profiling.kinds import Kind, kind_of
 from plimsoll_profiler.profiling.line_fit import (
     bytes_line,
@@ -90,7 +90,6 @@ def assemble(
         source=request.source,
         relative_error=error,
     )
-    num_layers = len(frame.layers)
     return ModelProfile(
         request_key=request.key(),
         fingerprint=frame.fingerprint,
@@ -103,11 +102,7 @@ def assemble(
         kinds=tuple(case.name for case in frame.cases),
         variants=frame.variants,
         layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
-        edges=EdgeColumns(
-            source=tuple(range(num_layers - 1)),
-            target=tuple(range(1, num_layers)),
-            part=(1.0,) * (num_layers - 1),
-        ),
+        carried=carried_columns(frame, request.source),
         costs=table.costs(),
         tied=frame.tied,
         probes=tuple(

@@ -30,6 +30,8 @@ class ProfileRequest:
     micro_batches: tuple[int, ...] = MICRO_BATCHES
     tensor_degrees: tuple[int, ...] = TENSOR_DEGREES
     """By which layers that can be split are probed."""
+    graph_micro_batches: tuple[int, ...] = ()
+    """Of which operators are measured as well, for an engine that places them."""
     device_memory_bytes: int = 0
     """Of the emulated device that measures; 0 is no cap."""
     image: str = ""
@@ -54,6 +56,8 @@ class ProfileRequest:
             self.tensor_degrees,
             self.device_memory_bytes,
             self.image,
+            # Others keep the keys that they had before there were graphs.
+            *([self.graph_micro_batches] if self.graph_micro_batches else []),
         )
         text = json.dumps(parts, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -19,8 +19,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
 
+from plimsoll_profiler.profiling.document_process import ProcessKilledError
 from plimsoll_profiler.profiling.findings import Findings, Place
-from plimsoll_profiler.profiling.prober_process import ProberDiedError, ProberProcess
+from plimsoll_profiler.profiling.prober_process import ProberProcess
 
 JOIN_AFTER_S = 8.0
 """About as long as another prober takes to start, for a large model."""
@@ -48,7 +49,7 @@ class SeveralProbers:
         """Probe until nothing is left, but for places at which another has died.
 
         Raises:
-            ProberDiedError: the first one has died.
+            ProcessKilledError: the first one has died.
             ProbingFailedError: one has ended for another reason than memory, or does
                 not find the same workload.
         """
@@ -75,7 +76,7 @@ class SeveralProbers:
 
     def _join(self) -> None:
         """Probe beside the first prober."""
-        with suppress(ProberDiedError), ProberProcess(self._found.request) as prober:
+        with suppress(ProcessKilledError), ProberProcess(self._found.request) as prober:
             self._found.require_same(prober.frame)
             while place := self._next():
                 self._probe(prober, place)
@@ -84,7 +85,7 @@ class SeveralProbers:
         """Ask a prober for all of a place.
 
         Raises:
-            ProberDiedError: it has died; the rest of the place is left.
+            ProcessKilledError: it has died; the rest of the place is left.
         """
         found = self._found
         for probe in found.open_probes([place]):

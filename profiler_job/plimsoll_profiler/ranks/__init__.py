@@ -2,6 +2,7 @@
 
 planned_work        the workload of a plan, held to the code that is here
 rank_replay         a rank's real stage and schedule on tensors without data
+placed_replay       a rank of a placement likewise
 side_by_side        several at a time, in forks
 replay_process      the replayer: started, and what its end means
 replayer            the process that replays a plan

@@ -7,8 +7,10 @@ the assignment of its ranks. Called where a plan is replayed or rehearsed.
 from __future__ import annotations
 
 from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.placement_plan import PlacementPlan
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_trainer.process.assignment import Assignment, assign
+from plimsoll_trainer.process.placed_run import PlacedAssignment, assign_placed
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of, require_same
@@ -24,9 +26,30 @@ def planned_work(
         TrainerError: plan, profile and workload do not belong together, or cannot be
             run.
     """
+    workload = own_workload(plan, profile, entrypoint)
+    return workload, assign(plan, workload, (profile,))
+
+
+def placed_work(
+    plan: HybridPlan, placement: PlacementPlan, profile: ModelProfile, entrypoint: str
+) -> PlacedAssignment:
+    """The work of a placement's ranks, with the workload.
+
+    Raises:
+        TrainerError: see `planned_work`.
+    """
+    workload = own_workload(plan, profile, entrypoint)
+    return assign_placed(plan, placement, workload, (profile,))
+
+
+def own_workload(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Workload:
+    """The workload of a plan.
+
+    Raises:
+        TrainerError: plan, profile and workload do not belong together.
+    """
     arguments = plan.fingerprint.arguments
     here = fingerprint_of(entrypoint, arguments)
     require_same(here, plan.fingerprint, entrypoint)
     require_same(here, profile.fingerprint, entrypoint)
-    workload = load_workload(entrypoint, parse_arguments(arguments))
-    return workload, assign(plan, workload, (profile,))
+    return load_workload(entrypoint, parse_arguments(arguments))

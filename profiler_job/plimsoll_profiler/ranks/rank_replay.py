@@ -39,7 +39,7 @@ from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.training import OnPhase, Trainer
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.torch_internals.pipeline import single_process, standing_buffers
-from plimsoll_trainer.workload import MakeBatch, Workload
+from plimsoll_trainer.workload import Batch, MakeBatch, Workload
 
 CPU = torch.device("cpu")
 
@@ -93,23 +93,26 @@ class FewMicroBatches(Trainer):
 
     def warm_up(self) -> None:
         """Bring buffers and optimizer state into being, by one micro-batch."""
-        first = self.part.first_layer
-        needs_grad = self.boundaries.spec_of(first).requires_grad
-        x = self.boundaries.between[first].empty(self.world.device, grad=needs_grad)
-        y = self.boundaries.targets.empty(self.world.device)
-        output = self.stage(x, y if self.world.is_last else None)
-        if output.requires_grad:
-            output.backward(torch.ones_like(output))
-            self.stage.end_backward()
+        first, device = self.part.first_layer, self.world.device
+        entering = [
+            torch.empty_like(like, device=device, requires_grad=like.requires_grad)
+            for like in self.boundaries.specs_of(first)
+        ]
+        y = self.boundaries.targets.empty(device)
+        output = self.stage(*entering, targets=y if self.world.is_last else None)
+        sent = output if isinstance(output, tuple) else (output,)
+        if trained := [one for one in sent if one.requires_grad]:
+            torch.autograd.backward(trained, list(map(torch.ones_like, trained)))
+        self.stage.end_backward()
         if self.world.is_last:
-            likes = [output.detach()] * self.num_left_out
+            likes = [sent[0].detach()] * self.num_left_out
             self.losses_left_out = [torch.empty_like(loss) for loss in likes]
         self.step_layers(self.workload.learning_rate_factor(0))
 
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run the few, while inputs and targets of the others wait."""
         ends = (
-            *([self.boundaries.between[0]] if self.world.is_first else []),
+            *(self.boundaries.inputs if self.world.is_first else []),
             *([self.boundaries.targets] if self.world.is_last else []),
         )
         waiting = [
@@ -197,8 +200,10 @@ def heaviest_replica(job: ReplayJob, stage: int) -> int:
 def batch_like(boundaries: Boundaries) -> MakeBatch:
     """A function that makes batches of the right shape, without values."""
 
-    def make(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    def make(step: int, first: int, count: int) -> Batch:
         del step, first, count
-        return boundaries.between[0].empty(CPU), boundaries.targets.empty(CPU)
+        inputs = tuple(spec.empty(CPU) for spec in boundaries.inputs)
+        targets = boundaries.targets.empty(CPU)
+        return (inputs if len(inputs) > 1 else inputs[0]), targets
 
     return make

@@ -26,10 +26,11 @@ from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import digest_of, load, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
-from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.counting.meters import settled_heap
-from plimsoll_profiler.ranks.planned_work import planned_work
+from plimsoll_profiler.ranks.placed_replay import PlacedReplayJob, replay_device
+from plimsoll_profiler.ranks.planned_work import placed_work, planned_work
 from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
 from plimsoll_profiler.ranks.replay_process import OnProgress, ignore
 from plimsoll_profiler.ranks.side_by_side import room_for_processes, side_by_side
@@ -112,13 +113,20 @@ def refusal_of(error: Exception) -> RefusedError:
     return RefusedError(ExitCode.FAILED, described(error))
 
 
-def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> ReplayJob:
+AnyJob = ReplayJob | PlacedReplayJob
+
+
+def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> AnyJob:
     """Job that all ranks of a plan share.
 
     Raises:
         TrainerError: plan, profile and workload do not belong together, or cannot be
             run.
     """
+    kind = plan.offers[0].device_kind
+    if plan.placement is not None:
+        placed = placed_work(plan, plan.placement, profile, entrypoint)
+        return PlacedReplayJob(assignment=placed, device_kind=kind)
     workload, work = planned_work(plan, profile, entrypoint)
     return ReplayJob(
         workload=workload,
@@ -127,13 +135,13 @@ def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Repl
         num_parts=work.num_parts,
         num_micro_batches=work.num_micro_batches,
         boundaries=boundaries_of(workload, work.micro_batch),
-        device_kind=plan.offers[0].device_kind,
+        device_kind=kind,
         schedule=work.schedule,
     )
 
 
 def replay_here(
-    load_job: Callable[[], ReplayJob], stages: Iterable[int]
+    load_job: Callable[[], AnyJob], stages: Iterable[int]
 ) -> Iterator[ReplayedStage]:
     """Replay one rank of each of some stages."""
     job = load_job()
@@ -141,13 +149,20 @@ def replay_here(
         for stage in stages:
             peaks = tuple(
                 ReplayedPeak(phase=phase, allocated_bytes=peak)
-                for phase, peak in replay_stage(job, stage).items()
+                for phase, peak in peaks_of(job, stage).items()
             )
             yield ReplayedStage(stage=stage, peaks=peaks)
 
 
+def peaks_of(job: AnyJob, stage: int) -> dict[Phase, int]:
+    """Peak of a rank of a stage, or of a device, in each phase."""
+    if isinstance(job, PlacedReplayJob):
+        return replay_device(job, stage)
+    return replay_stage(job, stage)
+
+
 def try_to_replay(
-    load_job: Callable[[], ReplayJob], stages: Iterable[int]
+    load_job: Callable[[], AnyJob], stages: Iterable[int]
 ) -> Iterator[ReplayedStage | RefusedError]:
     """Replay them in a process of many; ends with a refusal if it fails."""
     try:
@@ -187,7 +202,7 @@ def replay(
 
 
 def replayed(
-    load_job: Callable[[], ReplayJob], num_stages: int, num_processes: int
+    load_job: Callable[[], AnyJob], num_stages: int, num_processes: int
 ) -> Generator[ReplayedStage, None, None]:
     """Every stage, in the order in which they are done."""
     left = set(range(num_stages))

@@ -14,7 +14,7 @@ from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_planner.records.document import load, save, to_text
-from plimsoll_planner.records.model_profile import DeviceKind, EdgeColumns, ModelProfile
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from tests.support.builders import a_fingerprint
 from tests.support.chains import chain_profile
 from tests.support.command_lines import BLOCK, a_profile_file, an_offers_file, words
@@ -39,15 +39,9 @@ def broken_profile(folder: Path, **changes: Any) -> str:
 def test_profiles_that_cannot_be_planned_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Negative slopes, skip tensors, no times: the field, the edge, the next step."""
+    """Negative slopes, no times: the field and the next step."""
     offers = an_offers_file(tmp_path)
     slopes = [-1, 0, 0]
-    skipping = chain_profile(
-        [BLOCK] * 3,
-        device_kind=DeviceKind.EMULATED,
-        edges=EdgeColumns(source=(0, 0, 1), target=(1, 2, 2), part=(1.0, 1.0, 1.0)),
-    )
-    save(tmp_path / "skip.json", skipping)
     silent = chain_profile(
         [dataclasses.replace(BLOCK, forward_s=0.0, backward_s=0.0)],
         device_kind=DeviceKind.EMULATED,
@@ -60,7 +54,6 @@ def test_profiles_that_cannot_be_planned_are_one_line(
             tmp_path, costs__boundary__slope_bytes_per_sample=slopes
         ): "slope_bytes_per_sample[0]: got -1, allowed is a whole number at least 0",
         half_timed: "costs.backward: got a SecondsColumns, allowed is null, as forward",
-        str(tmp_path / "skip.json"): "edge layer.0 -> layer.2 skips: skip tensors",
         str(tmp_path / "silent.json"): "offer h200-8: the profile has no times",
     }
     for path, message in cases.items():

@@ -22,6 +22,7 @@ from tests.support.browser import Browser, require_chromium
 from tests.support.curves import an_answer
 from tests.support.grids import a_grid_question, with_whole_grid
 from tests.support.grids import an_answer as a_grid_answer
+from tests.support.placed_questions import a_tight_question
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, a_status
 
@@ -82,6 +83,7 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "long": a_long_one,
     "refused": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
     "curve": lambda: a_run(a_question(900), answer=an_answer()),
+    "placed": lambda: a_run(a_tight_question(4)),
     "grid": lambda: a_record(a_grid_question(), answer=a_grid_answer()),
     "kinds": a_grid_of_kinds,
     "nothing": lambda: a_record(problem=None, answer=None),

@@ -16,6 +16,7 @@ from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.override import Override
 from tests.support.drawing import draws
+from tests.support.placed_questions import a_placed_question
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, told_by
 
@@ -134,3 +135,22 @@ def test_a_plan_without_predictions_has_no_bars() -> None:
     assert plan is not None
     stages = tuple(replace(stage, peaks=()) for stage in plan.stages)
     assert memory_view(record, replace(plan, stages=stages)) is None
+
+
+@pytest.mark.parametrize(("data_degree", "noun"), [(1, "rank"), (20, "device")])
+def test_placed_operators_are_on_devices_and_no_layers(
+    data_degree: int, noun: str
+) -> None:
+    """Device k is stage k, which stands for no layer."""
+    problem = a_placed_question(
+        offers=(a_device(2**27, devices_per_node=64),),
+        global_batch_size=40,
+        limits=Limits(max_gpus=40),
+        override=Override(num_stages=2, data_degree=data_degree),
+    )
+    view = view_of(a_record(problem))
+    assert view.noun == noun
+    assert [bar.name for bar in view.bars] == [f"{noun} 0", f"{noun} 1"]
+    holds = ["20 ranks"] * 2 if noun == "device" else ["device 0", "device 1"]
+    assert [bar.holds for bar in view.bars] == holds
+    assert {"saved activations", "boundaries"} <= set(view.kinds)

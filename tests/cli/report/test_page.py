@@ -20,6 +20,7 @@ from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import a_fingerprint
 from tests.support.curves import an_answer
+from tests.support.placed_questions import a_tight_question
 from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run, a_status
 
@@ -90,6 +91,10 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "two attempts": failed,
     "a dry run": a_record,
     "one rank": lambda: a_run(a_question(5000)),
+    "a placement": lambda: a_run(a_tight_question()),
+    "a placement of another graph": lambda: replace(
+        a_run(a_tight_question()), problem=None
+    ),
     "a curve": lambda: a_run(a_question(900), answer=an_answer()),
     "no plan": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
     "no answer": lambda: replace(a_record(), answer=None),

@@ -13,8 +13,10 @@ pytest.importorskip("numpy")
 from plimsoll_cli.__main__ import kubectl_main, main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_planner.records.document import save
+from plimsoll_planner.text.placements import placement_lines
 from tests.cli.state.test_gather import put
 from tests.support.home_plans import NAME, a_home_plan
+from tests.support.placed_questions import a_tight_question
 from tests.support.questions import a_question, solved
 
 
@@ -80,3 +82,17 @@ def test_the_plugin_of_kubectl_reads_a_cluster(
     monkeypatch.setattr("sys.argv", ["kubectl-plimsoll", "devices"])
     assert kubectl_main() == ExitCode.DONE
     assert "H100" in capsys.readouterr().out
+
+
+def test_a_placement_is_explained_behind_its_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Device by device, after the proof."""
+    answer = solved(a_tight_question())
+    assert answer.plan.placement is not None
+    path = tmp_path / "answer.json"
+    save(path, answer)
+    assert main(["explain", str(path)]) == ExitCode.DONE
+    said = " ".join(capsys.readouterr().out.split())
+    lines = [" ".join(line.split()) for line in placement_lines(answer.plan.placement)]
+    assert said.endswith(" ".join(lines))

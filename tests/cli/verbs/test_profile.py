@@ -11,9 +11,11 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.verbs.profile import carried_text
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
-from tests.support.builders import an_offer
+from tests.support.builders import a_profile, an_offer
+from tests.support.carried import Value, carried_columns
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -64,10 +66,11 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
         ([GPT, "--out", "/nowhere/p.json"], ExitCode.FAILED, "no folder"),
         (["tests.support.builders:a_plan"], ExitCode.BAD_INPUT, "Workload"),
         ([GPT, "--memory", "4GiB"], ExitCode.USAGE, "--device emulated --source meas"),
+        ([GPT, "--graph-micro-batches", "2"], ExitCode.BAD_INPUT, "source measured"),
     ],
     ids=[
         *("no module", "no argument", "no object", "one probe", "no folder", "no type"),
-        "no cap",
+        *("no cap", "no clock"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -95,3 +98,12 @@ def test_json_is_the_profile(
     words = [GPT, "--device", "emulated", "--micro-batches", "1,2", "-o", "json"]
     assert main(["profile", *words, "--out", str(tmp_path / "p.json")]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "ModelProfile"
+
+
+def test_values_that_skip_layers_are_named_by_their_widest_cut() -> None:
+    """So that people see which cuts between stages are dear."""
+    values = [Value(takers=(2,), num_bytes=MIB), Value(giver=1, takers=(3,))]
+    made = a_profile(carried=carried_columns(values))
+    assert carried_text(made) == (
+        "2 values carried past other layers: most of one sample is 1.0 MiB, at block.0"
+    )

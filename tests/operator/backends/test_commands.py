@@ -72,9 +72,18 @@ def test_the_profiler_is_told_what_is_wished_for() -> None:
     assert (found.entrypoint, found.args) == (WISH.entrypoint, WISH.arguments)
     assert (found.device, found.source) == ("cuda", "measured")
     assert found.tensor_degrees == WISH.tensor_degrees
+    assert found.graph_micro_batches == ()
     assert (found.request_key, found.out) == (WISH.key, FOLDER / PROFILE)
     assert (task.child_kind, task.subject) == (TaskKind.PROFILE, WISH.key)
     assert task.timeout_s == 70.0
+
+
+def test_the_profiler_is_told_which_graphs_are_wished_for() -> None:
+    """Where an engine places operators."""
+    wish = replace(WISH, graph_micro_batches=(1, 4))
+    [command] = profile_task(wish, SPEC, IN_POD).commands
+    found = parser().parse_args(words_of(command, PROFILER))
+    assert found.graph_micro_batches == (1, 4)
 
 
 def test_a_replay_finds_plan_and_profile_beside_it() -> None:

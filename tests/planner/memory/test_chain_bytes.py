@@ -1,4 +1,4 @@
-"""Lines of a profile become arrays, and only chains are taken."""
+"""Lines of a profile become arrays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.memory.chain_bytes import chain_bytes, with_outputs_held_once
-from plimsoll_planner.records.model_profile import EdgeColumns, Variant
-from plimsoll_planner.search.searched import require_chain
+from plimsoll_planner.records.model_profile import Variant
 from tests.support.builders import a_profile, byte_columns, layer_costs
 from tests.support.chains import Activation, Layer, chain_profile
 
@@ -47,37 +46,6 @@ def test_rows_are_those_of_the_unsplit_variant() -> None:
     split = a_profile(variants=(Variant(tensor_degree=2),))
     with pytest.raises(CannotPlanError, match="no unsplit variant"):
         chain_bytes(split, Bound.UPPER, 1)
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "part", "message"),
-    [
-        (
-            (0, 0, 1, 2),
-            (1, 2, 2, 3),
-            (1.0,) * 4,
-            "edge embedding -> block.1 skips: skip tensors are not planned yet",
-        ),
-        (
-            (0, 1, 2),
-            (1, 2, 3),
-            (1.0, 0.5, 1.0),
-            "edge block.0 -> block.1 carries 0.5 of its output",
-        ),
-        ((0, 2), (1, 3), (1.0, 1.0), "no edge block.0 -> block.1"),
-    ],
-)
-def test_a_graph_is_refused_by_its_edge(
-    source: tuple[int, ...],
-    target: tuple[int, ...],
-    part: tuple[float, ...],
-    message: str,
-) -> None:
-    """The message names the edge, so that people find it in their model."""
-    profile = a_profile(edges=EdgeColumns(source=source, target=target, part=part))
-    with pytest.raises(CannotPlanError, match=message):
-        require_chain(profile)
-    require_chain(a_profile())
 
 
 def test_an_output_that_is_counted_already_adds_nothing_to_the_lower_bytes() -> None:

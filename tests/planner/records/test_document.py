@@ -33,10 +33,11 @@ from plimsoll_planner.records.document import (
     save,
     to_text,
 )
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record, required_fields
-from tests.support.builders import a_plan, an_offer, every_document
+from tests.support.builders import a_plan, a_profile, an_offer, every_document
 
 DOCUMENTS = every_document()
 each_document = pytest.mark.parametrize(
@@ -192,6 +193,20 @@ def test_a_newer_schema_version_is_refused() -> None:
         SchemaVersionError, match=r"got 2, but Plimsoll \S+ reads up to 1"
     ):
         Offer.from_json(value, "Offer")
+
+
+def test_a_profile_with_the_edges_of_a_chain_is_read() -> None:
+    """Profiles of before values were carried state edges; a chain's say nothing."""
+    value = a_profile().to_json()
+    plain = {"source": [0, 1, 2], "target": [1, 2, 3], "part": [1.0, 1.0, 1.0]}
+    del value["carried"]
+    older = value | {"schema_version": 1, "edges": plain}
+    assert ModelProfile.from_json(older, "ModelProfile") == a_profile()
+    skips = older | {"edges": plain | {"target": [1, 3, 3]}}
+    with pytest.raises(InvalidFieldError, match=r"edges: .* profile again"):
+        ModelProfile.from_json(skips, "ModelProfile")
+    with pytest.raises(InvalidFieldError, match="edges"):
+        ModelProfile.from_json(value | {"edges": plain}, "ModelProfile")
 
 
 @pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])

@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.carried import NO_BYTES
 from plimsoll_planner.records.certificate import (
     Binding,
     Certificate,
@@ -25,7 +26,6 @@ from plimsoll_planner.records.interval import ByteInterval, SecondsInterval, Ver
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
-    EdgeColumns,
     LayerColumns,
     Precision,
     TiedLayers,
@@ -40,6 +40,7 @@ from plimsoll_planner.records.solution import Termination
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.records.task import FullDevice
 from tests.support import builders as b
+from tests.support.carried import Value, carried_columns
 from tests.support.chains import Messages, messages
 
 FAST, SLOW = b.a_frontier().points
@@ -184,29 +185,52 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         "Problem.override.micro_batch",
     ),
     (
-        "an edge backwards",
-        lambda: EdgeColumns(source=(0, 2), target=(1, 1), part=(1.0, 1.0)),
-        "EdgeColumns.target[1]",
+        "a value to a layer in front of its giver",
+        lambda: carried_columns([Value(giver=2, takers=(1,))]),
+        "CarriedColumns.takers[0]",
     ),
     (
-        "an edge without a target",
-        lambda: EdgeColumns(source=(0,), target=(), part=(1.0,)),
-        "EdgeColumns.target",
+        "a value that nobody takes",
+        lambda: carried_columns([Value(takers=())]),
+        "CarriedColumns.takers[0]",
     ),
     (
-        "an edge without a part",
-        lambda: EdgeColumns(source=(0,), target=(1,), part=()),
-        "EdgeColumns.part",
+        "takers that are not in order",
+        lambda: carried_columns([Value(takers=(3, 2))]),
+        "CarriedColumns.takers[0]",
     ),
     (
-        "an edge twice",
-        lambda: EdgeColumns(source=(0, 0), target=(1, 1), part=(1.0, 1.0)),
-        "EdgeColumns.target",
+        "a value without bytes",
+        lambda: changed(carried_columns([Value()]), value=NO_BYTES),
+        "CarriedColumns.value.constant_bytes",
     ),
     (
-        "an edge to nowhere",
-        lambda: b.a_profile(edges=EdgeColumns(source=(0,), target=(4,), part=(1.0,))),
-        "ModelProfile.edges.target",
+        "a name given twice",
+        lambda: changed(carried_columns([Value(), Value()]), name=("a", "a")),
+        "CarriedColumns.name",
+    ),
+    (
+        "a gradient of an input of the model",
+        lambda: carried_columns([Value(giver=-1)]),
+        "CarriedColumns.needs_gradient[0]",
+    ),
+    (
+        "a gradient of what nothing trained has made",
+        lambda: b.a_profile(carried=carried_columns([Value()]), num_untrained=1),
+        "ModelProfile.carried.needs_gradient[0]",
+    ),
+    (
+        "a value for nobody in the chain",
+        lambda: b.a_profile(carried=carried_columns([Value(takers=(4,))])),
+        "ModelProfile.carried.takers",
+    ),
+    (
+        "a carried value where sequences are split",
+        lambda: b.a_profile(
+            carried=carried_columns([Value()]),
+            variants=(Variant(tensor_degree=2, sequence_parallel=True),),
+        ),
+        "ModelProfile.variants",
     ),
     (
         "a probe of nothing",

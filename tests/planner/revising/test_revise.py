@@ -23,6 +23,7 @@ from plimsoll_planner.revising.observed import observed_stages
 from plimsoll_planner.revising.revise import Stays, revise
 from plimsoll_planner.units import MIB
 from tests.support.builders import an_observation
+from tests.support.carried import Value, carried_columns
 from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import CHAIN, a_device, a_question, solved
 
@@ -130,6 +131,14 @@ def test_a_plan_that_is_as_planned_stays() -> None:
     assert (
         stays(asked, plan, reports(plan, (1.09, 0.91))) == "all stages are as planned"
     )
+
+
+def test_layers_that_carry_values_past_others_stay() -> None:
+    """The trainer does not move them while it runs."""
+    asked, plan = a_running_plan()
+    carried = carried_columns([Value()])
+    carrying = replace(asked, profile=replace(asked.profile, carried=carried))
+    assert "carry values" in stays(carrying, plan, reports(plan, (1.0, 2.0)))
 
 
 def test_stages_that_are_slow_alike_keep_their_layers() -> None:

@@ -27,7 +27,8 @@ from plimsoll_planner.records.problem import BatchStatistics, Problem
 from plimsoll_planner.records.solution import LEAST_GAP, Termination
 from plimsoll_planner.search.alternatives import counts_above
 from plimsoll_planner.search.answer import solve
-from plimsoll_planner.text.explain import counted, ending_text, explain
+from plimsoll_planner.text.counts import counted
+from plimsoll_planner.text.explain import ending_text, explain
 from plimsoll_planner.text.headline import headline_text
 from tests.support.builders import an_offer
 from tests.support.chains import Activation, Layer, chain_profile

@@ -29,6 +29,8 @@ from plimsoll_planner.search.replayed import narrowed
 from tests.support.builders import an_overhead
 from tests.support.chains import Activation, Layer, chain_profile, random_profiles
 from tests.support.drawing import draws
+from tests.support.placed_questions import a_tight_question
+from tests.support.placed_questions import replay_of as placed_replay_of
 from tests.support.questions import a_device, a_question, solved
 
 LAYERS = (
@@ -275,3 +277,25 @@ def test_a_stage_without_a_prediction_has_no_parts() -> None:
     plan = solved(problem).plan
     bare = replace(plan.stages[0], peaks=())
     assert breakdown(problem, plan, bare) == ()
+
+
+def test_parts_of_placed_operators_are_those_of_the_peak() -> None:
+    """What is received are boundaries; a replay's difference is working memory."""
+    problem = a_tight_question()
+    plan = solved(problem).plan
+    assert plan.placement is not None
+    for stage, peak in zip(plan.stages, plan.placement.peaks, strict=True):
+        found = parts_of(problem, plan, stage)
+        assert sum(found.values()) == peak.peak_bytes
+        assert found[MemoryKind.PARAMETERS] == peak.parameter_bytes
+        assert found[MemoryKind.GRADIENTS] == peak.gradient_bytes
+        assert found[MemoryKind.OPTIMIZER] == peak.optimizer_bytes
+        assert found[MemoryKind.SAVED] == peak.value_bytes
+        assert found[MemoryKind.BOUNDARIES] == peak.received_bytes
+        assert found.get(MemoryKind.WORKING, 0) == peak.transient_bytes
+    certified = narrowed(problem.profile, plan, placed_replay_of(plan, 1.0005, 0.5))
+    for stage, peak in zip(certified.stages, plan.placement.peaks, strict=True):
+        found, most = parts_of(problem, certified, stage), stage.peak()
+        assert most is not None
+        assert sum(found.values()) == most.device.expected_bytes > peak.peak_bytes
+        assert found[MemoryKind.SAVED] == peak.value_bytes

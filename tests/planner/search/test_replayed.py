@@ -32,6 +32,8 @@ from plimsoll_planner.search.replayed import (
 from tests.support.builders import MIB, an_offer, an_overhead
 from tests.support.chains import chain_profile
 from tests.support.command_lines import BLOCK
+from tests.support.placed_questions import a_placed_question, a_tight_question
+from tests.support.placed_questions import replay_of as placed_replay_of
 
 NOTHING_BESIDES = an_overhead(
     allocator=OverheadLine(constant_bytes=0), outside=OverheadLine(constant_bytes=0)
@@ -232,3 +234,36 @@ def test_a_search_goes_on_from_its_first_answer(
     assert isinstance(whole.answer, Solution)
     assert isinstance(again.answer, Solution)
     assert again.answer.plan == whole.answer.plan
+
+
+@pytest.mark.parametrize("factors", [(1.0,), (1.0, 0.5), (0.5, 1.0), (0, 1.0)])
+def test_a_replay_that_agrees_certifies_a_placement(factors: tuple[float, ...]) -> None:
+    """In whichever phase its peak is; both phases then have that of the replay."""
+    found = solve_with_replay(
+        a_tight_question(), lambda plan: placed_replay_of(plan, *factors)
+    )
+    assert found.is_certified
+    assert isinstance(found.answer, Solution)
+    before = found.rounds[0].plan
+    for stage, first in zip(found.answer.plan.stages, before.stages, strict=True):
+        assert len(stage.peaks) == sum(factor > 0 for factor in factors)
+        assert largest(stage) == largest(first)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_replay_outside_a_placement_ends_the_search(factor: float) -> None:
+    """Nothing can be widened: one round, and the plan is not certified."""
+    seen: list[HybridPlan] = []
+
+    def replay(plan: HybridPlan) -> Replay:
+        seen.append(plan)
+        return placed_replay_of(plan, factor, 0.1)
+
+    found = solve_with_replay(a_placed_question(), replay)
+    assert len(seen) == len(found.rounds) == 1
+    assert not found.is_certified
+    assert not found.waits
+    [round_] = found.rounds
+    assert len(round_.disagreements) == len(seen[0].stages)
+    assert isinstance(found.answer, Solution)
+    assert found.answer.plan == seen[0]

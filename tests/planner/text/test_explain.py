@@ -25,13 +25,13 @@ from plimsoll_planner.text.explain import (
     explain,
     miss_text,
     reason_text,
-    space_text,
     uncounted_text,
     why_text,
 )
 from plimsoll_planner.text.headline import headline_text
 from plimsoll_planner.text.plans import nodes_text, training_text
 from plimsoll_planner.text.rules import rule_lines
+from plimsoll_planner.text.space import space_text
 from tests.support.builders import (
     MIB,
     a_certificate,
@@ -44,6 +44,7 @@ from tests.support.builders import (
     an_offer,
     decisions,
 )
+from tests.support.placed_questions import a_tight_question
 from tests.support.questions import a_question, solved
 
 OFFERS = (an_offer(), an_offer(name="other", capacity_type=CapacityType.SPOT))
@@ -330,3 +331,18 @@ def test_devices_that_are_paid_for_and_idle_are_told() -> None:
     full = an_offer(devices_per_node=2)
     pods = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=0)
     assert nodes_text(a_plan(offers=(full,), pods=pods)) == "2 nodes"
+
+
+def test_a_count_that_no_placement_was_found_for_is_open_and_says_so() -> None:
+    """A measured profile would not narrow it; combinations have devices, not stages."""
+    question = a_tight_question()
+    limits = dataclasses.replace(question.limits, pipeline_degrees=(1, 2))
+    lines = explain(solved(dataclasses.replace(question, limits=limits)))
+    [first] = [line for line in lines if line.startswith("      1  undecided")]
+    assert "no placement that fits was found, and no bound says that there is" in first
+    assert not any("narrow the intervals" in line for line in lines)
+    assert any("devices 1, 2;" in line for line in lines)
+    assert (
+        "a combination is an offer, devices, replicas and a micro-batch; decided "
+        in (" ".join(lines))
+    )

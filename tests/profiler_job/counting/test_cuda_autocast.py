@@ -16,8 +16,8 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.layer_probe import LayerCase, probe_activations
-from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.built_layer import build_layer
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.workload import Layer, Workload
 from tests.support.workloads import mean_square, points
 

@@ -22,7 +22,7 @@ from plimsoll_profiler.probing.batch_statistics import FOUND_BY_TRYING, batch_st
 from plimsoll_profiler.probing.layer_probe import LayerCase
 from plimsoll_profiler.probing.messages import ProbeRequest
 from plimsoll_profiler.probing.prober import Prober
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import Layer, TokenLoss
 from tests.support.profiles import a_request, profile_here

@@ -17,9 +17,10 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.meters import Bench, open_bench
 from plimsoll_profiler.probing.layer_probe import LayerCase, probe_activations
 from plimsoll_profiler.probing.messages import Activations
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec, boundaries_of
+from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.gradients import attach_gradients
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.workload import TokenLoss
 from tests.support.ranks import run_ranks
 from tests.support.workloads import SEQUENCE, VOCABULARY, a_gpt, sum_of_tokens

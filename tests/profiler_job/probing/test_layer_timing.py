@@ -18,7 +18,7 @@ from plimsoll_profiler.counting.live_bytes import LiveBytes
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.layer_probe import LayerCase
 from plimsoll_profiler.probing.layer_timing import CACHE_BYTES, num_in_turn, time_ways
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 
 B, N = 3, 8
 BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_untrained=False)

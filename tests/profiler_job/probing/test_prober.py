@@ -22,7 +22,7 @@ from plimsoll_profiler.profiling.assemble import assemble
 from plimsoll_profiler.profiling.findings import Findings
 from plimsoll_profiler.profiling.profiler import ask_all
 from plimsoll_trainer.adapters.sequential import from_sequential
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.evaluation import Evaluation
 from plimsoll_trainer.workload import Workload

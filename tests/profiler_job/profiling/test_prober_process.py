@@ -9,49 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_profiler.errors import (
-    BadWorkloadError,
-    EntryPointTooLargeError,
-    ProbingFailedError,
-)
+from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.probing.messages import ProbeRequest
-from plimsoll_profiler.profiling.prober_process import ProberProcess, reason_of
+from plimsoll_profiler.profiling.prober_process import ProberProcess
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of
-
-STACK = """Fatal Python error: Segmentation fault
-
-Current thread 0x00007f (most recent call first):
-  File "/home/them/kernels.py", line 12 in forward
-  File "/home/them/model.py", line 5 in forward
-"""
-
-
-def test_a_signal_is_told_by_name_and_place() -> None:
-    """The innermost line of the user's code, which faulthandler writes."""
-    found = reason_of(-11, STACK)
-    assert isinstance(found, BadWorkloadError)
-    assert str(found) == (
-        "the workload's code ended its process with SIGSEGV at "
-        "/home/them/kernels.py:12; --debug shows where from"
-    )
-    assert "with SIGABRT; --debug" in str(reason_of(-6, ""))
-
-
-def test_the_exit_code_tells_whose_fault_it_is() -> None:
-    """The workload's, or the memory's that was given; all else is the prober's."""
-    for status in (ExitCode.BAD_WORKLOAD, ExitCode.DEVICE_OUT_OF_MEMORY):
-        found = reason_of(status, "a warning\nthe line\n")
-        assert isinstance(found, BadWorkloadError)
-        assert str(found) == "the line"
-    full = reason_of(ExitCode.ENTRY_POINT_OUT_OF_MEMORY, "the line")
-    assert isinstance(full, EntryPointTooLargeError)
-    assert full.exit_code is ExitCode.ENTRY_POINT_OUT_OF_MEMORY
-    assert isinstance(reason_of(1, "the line"), ProbingFailedError)
-
 
 MODEL = """
 import ctypes

@@ -36,12 +36,19 @@ def key(**fields: Any) -> str:
         {"device_memory_bytes": 2**30},
         {"tensor_degrees": (1, 2)},
         {"image": "train:2"},
+        {"graph_micro_batches": (1, 2)},
     ],
     ids=lambda fields: next(iter(fields)),
 )
 def test_whatever_changes_the_profile_changes_the_key(fields: dict[str, Any]) -> None:
     """On a smaller device a probe may be lost, and the intervals are wider."""
     assert key(**fields) != key()
+
+
+def test_requests_without_graphs_keep_their_keys() -> None:
+    """As they were before there were graphs: profiles that are kept are found."""
+    before = "01fac7688236f6e900f767d3efb23d8c04c141763aa773abf9589da6ec27a15c"
+    assert key() == f"sha256:{before}"
 
 
 def test_the_order_of_arguments_does_not_matter() -> None:

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_planner.records.model_profile import (
-    EdgeColumns,
     LayerColumns,
     ModelProfile,
     Precision,
@@ -83,18 +82,12 @@ def a_deep_plan(named: str) -> tuple[HybridPlan, ModelProfile]:
     middle, end = DEPTH // 2 + 1, DEPTH + 2
     plan = plan_for((0, middle, end), entrypoint=named, arguments=arguments)
     blocks = tuple(f"block.{place}" for place in range(DEPTH))
-    edges = EdgeColumns(
-        source=tuple(range(end - 1)),
-        target=tuple(range(1, end)),
-        part=(1.0,) * (end - 1),
-    )
     profile = a_profile(
         fingerprint=plan.fingerprint,
         recipe=replace(a_profile().recipe, gradient_precision=Precision.FP32),
         layers=LayerColumns(
             name=("embedding", *blocks, "head"), kind=(0, *([1] * DEPTH), 2)
         ),
-        edges=edges,
         tied=(TiedLayers(layers=(0, end - 1)),),
     )
     return plan, profile

@@ -24,7 +24,8 @@ from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.causal_lm import causal_lm, next_token_loss, parse_config
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
-from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage, run_last
+from plimsoll_trainer.engine.layer_runs import run_last
+from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 from plimsoll_trainer.workload import TokenLoss, Workload
@@ -258,7 +259,7 @@ def test_a_chain_computes_what_its_model_does(family: str) -> None:
     theirs, mine = model(input_ids=inputs, use_cache=False).logits, stage(inputs)
     assert apart(mine, theirs) <= 1e-6
     torch.autograd.backward(next_token_loss(theirs, targets)[0])
-    torch.autograd.backward(stage(inputs, targets))
+    torch.autograd.backward(stage(inputs, targets=targets))
     for own, other in pairs(stage, model):
         assert own.grad is not None
         if other.grad is None:  # an expert that no token went to
@@ -329,7 +330,7 @@ def test_recomputing_all_layers_changes_nothing() -> None:
     workload = replace(made, loss=next_token_loss)
     batch = workload.batch(0, 0, 2)
     stored, twice = whole(workload), whole(workload, frozenset(range(5)))
-    losses = [stage(*batch) for stage in (stored, twice)]
+    losses = [stage(batch[0], targets=batch[1]) for stage in (stored, twice)]
     for loss in losses:
         loss.backward()
     assert losses[0] == losses[1]
@@ -356,7 +357,7 @@ def test_all_layers_run_on_fake_tensors(family: str) -> None:
     with FakeTensorMode():
         stage = whole(workload)
         ids = torch.zeros(3, SEQUENCE, dtype=torch.long)
-        stage(ids, ids).backward()
+        stage(ids, targets=ids).backward()
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_an_example_learns(example: Callable[..., Workload]) -> None:
     batch = workload.batch(0, 0, 2)
     losses = []
     for _ in range(40):
-        loss = stage(*batch)
+        loss = stage(batch[0], targets=batch[1])
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

@@ -85,7 +85,7 @@ def test_a_traced_chain_computes_what_its_model_does(name: str) -> None:
     stage = whole(workload)
     assert len(workload.layers) == num_layers
     inputs, labels = workload.batch(0, 0, 4)
-    ours = stage(inputs, labels)
+    ours = stage(inputs, targets=labels)
     assert isinstance(ours, Tensor)
     theirs = label_loss(model(inputs), labels)
     assert torch.equal(ours, theirs)

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from plimsoll_planner.records.document import load
 from plimsoll_trainer.checkpoint.folders import Folders, steps_in
 from plimsoll_trainer.checkpoint.manifest import FILE, Manifest, identity_of
+from plimsoll_trainer.checkpoint.saved_state import StageState
 from plimsoll_trainer.checkpoint.saver import Saver
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice
@@ -95,11 +96,10 @@ def save_as_the_plan_changes(folder: Path) -> str:
     )
     trainer.run_step(0)
     saver = Saver(
-        trainer,
+        StageState(trainer),
         folders := Folders(folder, 1),
         rank=0,
         num_ranks=1,
-        device=trainer.world.device,
         identity=identity_of(workload, 1),
         plan_digest=EARLIER,
         keep=1,

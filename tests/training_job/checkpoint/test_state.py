@@ -17,8 +17,9 @@ from torch import nn
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
-from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError
@@ -163,11 +164,11 @@ def test_an_optimizer_that_cannot_be_saved_is_refused() -> None:
     """Before training, as far as one step on one number shows."""
     cpu = torch.device("cpu")
     for fine in (AdamW(), torch.optim.NAdam, torch.optim.Adafactor, OnlyForMatrices):
-        check_optimizer(a_gpt(optimizer=fine), cpu)
+        check_optimizer(fine, cpu)
     with pytest.raises(WorkloadError, match="CountsInState keeps 'count' of type int"):
-        check_optimizer(a_gpt(optimizer=CountsInState), cpu)
+        check_optimizer(CountsInState, cpu)
     with pytest.raises(WorkloadError, match="CountsInGroup counts in its setting 'co"):
-        check_optimizer(a_gpt(optimizer=CountsInGroup), cpu)
+        check_optimizer(CountsInGroup, cpu)
 
 
 def test_a_job_that_saves_ends_before_it_allocates(job: Job) -> None:

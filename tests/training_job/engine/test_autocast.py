@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.engine.autocast import run_in_autocast
-from plimsoll_trainer.engine.boundaries import boundaries_of, check_one_input
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.built_layer import build_layer
+from plimsoll_trainer.engine.layer_forms import check_called
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.workload import Layer
 from tests.support.workloads import a_gpt
 
 CPU = torch.device("cpu")
@@ -86,7 +88,7 @@ def test_what_is_asked_of_a_layer_is_still_seen() -> None:
     layer = nn.Bilinear(8, 8, 8)
     run_in_autocast(layer, "cpu", BF16)
     with pytest.raises(WorkloadError, match="takes several inputs, input1, input2"):
-        check_one_input("both", layer)
+        check_called(Layer(name="both", factory=nn.Identity, kind="both"), layer)
     workload = a_gpt(precision="bf16-autocast")
     kinds = {between.dtype for between in boundaries_of(workload, 2).between[1:]}
     assert kinds == {FP32}

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.engine.batches import check_samples
-from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import AdamW, Layer, SumAndCount, TokenLoss, Workload
 from tests.support.jobs import Job, texts
@@ -190,7 +191,7 @@ BAD = [
     (
         a_gpt(batch=lambda step, first, count: ((1, 2), torch.zeros(count))),  # noqa: ARG005
         "gives a tuple of tuple and Tensor, but a tuple of two tensors is needed, "
-        "inputs and targets: put several inputs, or several targets, into one",
+        "inputs and targets: put several targets into one tensor, and name further",
     ),
     (
         a_gpt(batch=lambda step, first, count: ({}, 1, 2)),  # noqa: ARG005

@@ -53,8 +53,8 @@ def take_both_ways() -> tuple[bool, int]:
     loader.close()
     alike = [
         torch.equal(one, other)
-        for pair in zip(made, direct, strict=True)
-        for one, other in zip(*pair, strict=True)
+        for (x, y), (plain_x, plain_y) in zip(made, direct, strict=True)
+        for one, other in zip((*x, y), (*plain_x, plain_y), strict=True)
     ]
     return all(alike), held
 

@@ -19,8 +19,9 @@ from examples import mlp
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.host_link import HostLink, Wait
+from plimsoll_trainer.engine.layer_runs import run_once
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
-from plimsoll_trainer.engine.stage import StageSlice, run_once
+from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError

@@ -29,7 +29,7 @@ def test_a_loss_keeps_no_other_memory_alive(loss: Loss) -> None:
     part = StageSlice(first_layer=0, end_layer=len(workload.layers))
     stage = build_stage(workload, part, CPU)
     x, targets = workload.batch(0, 0, 4)
-    held: torch.Tensor = stage(x, targets)
+    held: torch.Tensor = stage(x, targets=targets)
     assert held.untyped_storage().nbytes() == 4
     assert held.requires_grad
 
@@ -87,5 +87,6 @@ def test_one_layer_is_whole_at_a_time_around_one_that_gives_back_its_input(
     stage, order = build_stage(workload, part, CPU), list[str]()
     recorders: dict[str, Any] = {i: Recorder(i, order) for i in ("0", "2")}
     stage.gathered.update(recorders)
-    stage(*workload.batch(0, 0, 4)).backward()
+    x, targets = workload.batch(0, 0, 4)
+    stage(x, targets=targets).backward()
     assert order == ["2 begins", "2 ends", "0 begins"]

@@ -2,6 +2,7 @@
 
 sequential        a list of layers, or a model that is one
 traced            a model whose own code says how its parts follow each other
+any_module        any module that torch.export can capture
 torchvision       a classifier of torchvision, by its name
 trees             tensors in the arguments and results of modules
 without_values    answers to questions about values, where tensors have none

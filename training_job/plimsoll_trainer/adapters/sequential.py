@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import FakeTensor

@@ -12,14 +12,15 @@ The files are those of torch.distributed.checkpoint, so its tools read them. Nam
 not depend on the plan (`state`); each rank saves what no other one does and reads what
 it holds, of tensors that replicas divide some of their numbers.
 
-    flat_range  numbers of a tensor, as boxes that torch's checkpoints know
-    planners    which boxes are written, and which are read
-    state       tensors of a rank by name
-    host_copy   tensors of a rank in host memory, where a device may go on
-    manifest    step, identity and files of a checkpoint
-    folders     what may be read, what is in the way, what is too old
-    room        whether a failed save lacked room, and how to wait for it
-    saver       writes in the background, commits by rename
-    loader      chooses, checks and reads
-    exported    trained weights out of a checkpoint, in the model's own format
+    flat_range   numbers of a tensor, as boxes that torch's checkpoints know
+    planners     which boxes are written, and which are read
+    state        tensors of a rank by name
+    host_copy    tensors of a rank in host memory, where a device may go on
+    manifest     step, identity and files of a checkpoint
+    folders      what may be read, what is in the way, what is too old
+    room         whether a failed save lacked room, and how to wait for it
+    loader       chooses, checks and reads
+    saved_state  the state of a rank, whatever engine holds it
+    saver        writes in the background, commits by rename
+    exported     trained weights out of a checkpoint, in the model's own format
 """

@@ -23,9 +23,9 @@ from plimsoll_trainer.checkpoint.loader import Found, read_boxes, saved_specs
 from plimsoll_trainer.checkpoint.manifest import read_manifest
 from plimsoll_trainer.checkpoint.state import LAYERS, MASTERS, layer_specs
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import (
     CheckpointError,
     UnusableCheckpointError,

@@ -32,9 +32,9 @@ from plimsoll_trainer.checkpoint.state import (
     prefixes,
 )
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.workload import Workload
 
@@ -136,7 +136,7 @@ def set_aside(
     control.wait_for_all()
 
 
-def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
+def check_layers(workload: Workload, part: StageSlice, found: Found) -> None:
     """Refuse a checkpoint of another model by this rank's layers, before it has any.
 
     Raises:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import torch
+from torch import Tensor
 
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.bounds import (
@@ -108,15 +109,21 @@ class Manifest(Document):
 
 def identity_of(workload: Workload, global_batch_size: int) -> Identity:
     """Identity of a training, which its numbers depend on."""
-    digest = hashlib.sha256()
-    for part in make_batch(workload, 0, 0, 1):
-        digest.update(f"{part.dtype}{list(part.shape)}".encode())
-        digest.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    inputs, targets = make_batch(workload, 0, 0, 1)
     return Identity(
         seed=str(workload.seed),
         global_batch_size=global_batch_size,
-        data_digest=f"sha256:{digest.hexdigest()}",
+        data_digest=digest_of_tensors((*inputs, targets)),
     )
+
+
+def digest_of_tensors(tensors: Iterable[Tensor]) -> str:
+    """`sha256:...` of tensors and their types and shapes."""
+    digest = hashlib.sha256()
+    for part in tensors:
+        digest.update(f"{part.dtype}{list(part.shape)}".encode())
+        digest.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return f"sha256:{digest.hexdigest()}"
 
 
 def saved_scale(trainer: Trainer) -> SavedScale | None:

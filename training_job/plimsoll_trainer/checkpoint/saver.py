@@ -39,12 +39,10 @@ from plimsoll_trainer.checkpoint.manifest import (
     SavedFile,
     SavedScale,
     describe_file,
-    saved_scale,
 )
 from plimsoll_trainer.checkpoint.planners import SaveBoxes
 from plimsoll_trainer.checkpoint.room import lacks_room
-from plimsoll_trainer.checkpoint.state import RankState
-from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.checkpoint.saved_state import SavedState
 from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
 
 PATIENCE_S = 1800.0
@@ -88,13 +86,12 @@ class Circumstances:
 class Saver:
     """Saves this rank's part; all ranks call `start` for the same steps."""
 
-    trainer: Trainer
-    """Whose tensors are saved: those of its layers at that time."""
+    state: SavedState
+    """Whose tensors are saved, as they are at that time."""
     folders: Folders
     _: KW_ONLY
     rank: int
     num_ranks: int
-    device: torch.device
     identity: Identity
     plan_digest: str
     """Of the plan that the training runs under."""
@@ -103,7 +100,7 @@ class Saver:
 
     def __post_init__(self) -> None:
         """Start without a save."""
-        self._copy = HostCopy(self.device)
+        self._copy = HostCopy(self.state.device)
         self._num_saves = 0
         self.num_bytes = 0
         """Of this rank's part of the latest save."""
@@ -142,7 +139,7 @@ class Saver:
     def start(self, step: int) -> None:
         """Copy the tensors as they are now, and write them in the background."""
         begin_s = time.monotonic()
-        boxes = {box.index: box for box in RankState(self.trainer).own_boxes()}
+        boxes = {box.index: box for box in self.state.own_boxes()}
         taken = self._copy.take({i: box.tensor for i, box in boxes.items()})
         copies = [replace(box, tensor=taken[i]) for i, box in boxes.items()]
         self.num_bytes = sum(copy.nbytes for copy in taken.values())
@@ -160,7 +157,7 @@ class Saver:
         """What the manifest says of this step besides its files."""
         return Circumstances(
             plan_digest=self.plan_digest,
-            loss_scale=saved_scale(self.trainer),
+            loss_scale=self.state.loss_scale,
             loop=self.loop,
         )
 
@@ -174,7 +171,7 @@ class Saver:
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
         try:
-            written = self._write(folder, copies)
+            written = write_boxes(folder, copies, self.rank)
             self._publish(folder, "done", pickle.dumps(written))
             moved = self._commit(step, around, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
@@ -187,21 +184,6 @@ class Saver:
             num_bytes=num_bytes,
             set_aside=tuple(moved),
         )
-
-    def _write(self, folder: Path, copies: Sequence[Box]) -> Written:
-        """Write this rank's file."""
-        writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
-        planner = SaveBoxes(copies, is_coordinator=self.rank == 0)
-        writer.set_up_storage_writer(self.rank == 0)
-        plan = writer.prepare_local_plan(planner.create_local_plan())
-        before = [SavePlan([])] * self.rank  # the writer numbers files by place
-        plan = writer.prepare_global_plan([*before, plan])[-1]
-        if not plan.items:
-            return Written(plan=plan, results=[], files=[])
-        results = writer.write_data(planner.finish_plan(plan), planner).wait()
-        names = sorted({result.storage_data.relative_path for result in results})
-        files = [describe_file(folder / name) for name in names]
-        return Written(plan=plan, results=results, files=files)
 
     def _publish(self, folder: Path, word: str, content: bytes) -> None:
         """Write this rank's message for rank 0."""
@@ -282,6 +264,22 @@ class Saver:
         except OSError:  # no room for words; a name takes none
             with suppress(OSError):  # then rank 0 finds out by waiting
                 self._message(folder, self.rank, "failed").touch()
+
+
+def write_boxes(folder: Path, boxes: Sequence[Box], rank: int) -> Written:
+    """Write one rank's file."""
+    writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
+    planner = SaveBoxes(boxes, is_coordinator=rank == 0)
+    writer.set_up_storage_writer(rank == 0)
+    plan = writer.prepare_local_plan(planner.create_local_plan())
+    before = [SavePlan([])] * rank  # the writer numbers files by place
+    plan = writer.prepare_global_plan([*before, plan])[-1]
+    if not plan.items:
+        return Written(plan=plan, results=[], files=[])
+    results = writer.write_data(planner.finish_plan(plan), planner).wait()
+    names = sorted({result.storage_data.relative_path for result in results})
+    files = [describe_file(folder / name) for name in names]
+    return Written(plan=plan, results=results, files=files)
 
 
 def write_metadata(folder: Path, written: Sequence[Written]) -> None:

@@ -19,18 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange, Part
-from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.flat_buffers import FlatBuffer
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.operators import FakeTensorMode
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.workload import MakeOptimizer, Workload
 
 LAYERS, MASTERS, OPTIMIZER = "layers", "masters", "optimizer"
 KINDS = (LAYERS, MASTERS, OPTIMIZER)
@@ -51,7 +51,7 @@ def check_names(workload: Workload) -> None:
             )
 
 
-def check_optimizer(workload: Workload, device: torch.device) -> None:
+def check_optimizer(make: MakeOptimizer, device: torch.device) -> None:
     """Refuse an optimizer whose state a checkpoint could not hold.
 
     It takes one step on one number. One that does not work on such a parameter is left
@@ -62,7 +62,7 @@ def check_optimizer(workload: Workload, device: torch.device) -> None:
     """
     parameter = nn.Parameter(torch.zeros(1, 1, device=device))
     parameter.grad = torch.zeros_like(parameter)
-    optimizer = workload.optimizer([parameter])
+    optimizer = make([parameter])
     before = settings_of(optimizer)
     try:
         optimizer.step()

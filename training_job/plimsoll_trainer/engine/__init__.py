@@ -4,6 +4,7 @@ It knows nothing of options, plans, devices, files or processes. Reading order i
 order:
 
     wrapped_modules     modules whose memory cannot be foreseen, refused
+    tensor_specs        shape and type of a tensor
     batches             samples of a workload, made and checked
     split_tensors       parameters of which each rank of a tensor group has a part
     gradients           gradients of a layer in one piece of memory
@@ -12,6 +13,7 @@ order:
     flat_buffers        what a replica owns of a layer, or all of it
     tensor_sums         by which ranks see whether they hold the same
     collectives         exchange of slices, in place
+    carried_values      values on their way past layers, and their gradients
     gathered_layers     layers that are whole while they are at work alone
     token_pieces        the last layer and its loss, a few tokens at a time
     host_link           copies between a device and the host's memory
@@ -19,8 +21,11 @@ order:
     tied_tensors        what layers of one rank share
     autocast            layers that compute in a smaller type than their parameters
     built_layer         one layer, with its parameters laid out
+    layer_runs          one layer in a pass, with the loss behind the last
     loss_scale          what a loss is multiplied with, where gradients are in fp16
     stage               the layers of one rank
+    layer_forms         whether a layer takes and returns what it declares
+    loss_checks         whether layers could learn from a loss
     boundaries          what passes between them
     evaluation_samples  a sample of other data, compared with those of training
     host_bytes          what optimizers on the host will take there

@@ -33,11 +33,18 @@ def run_in_autocast(module: nn.Module, device_type: str, dtype: torch.dtype) -> 
     def in_autocast(*args: Any, **kwargs: Any) -> Any:
         with torch.autocast(device_type, dtype):
             y = forward(*args, **kwargs)
-        is_smaller = isinstance(y, Tensor) and y.dtype == dtype
-        return y.to(passed_in) if is_smaller else y
+        if isinstance(y, tuple):
+            return tuple(brought_back(one, dtype, passed_in) for one in y)
+        return brought_back(y, dtype, passed_in)
 
     in_autocast.__signature__ = inspect.signature(module.forward)  # type: ignore[attr-defined]
     module.forward = in_autocast
+
+
+def brought_back(y: Any, dtype: torch.dtype, passed_in: torch.dtype) -> Any:
+    """What a layer gives, in the type of parameters."""
+    is_smaller = isinstance(y, Tensor) and y.dtype == dtype
+    return y.to(passed_in) if is_smaller else y
 
 
 def forward_of(module: nn.Module) -> Callable[..., Any]:

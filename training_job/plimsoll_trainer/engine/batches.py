@@ -1,6 +1,7 @@
 """Samples of a workload, made and checked.
 
-In: a workload, a step, the first sample and how many. Out: inputs and targets. Called
+In: a workload, a step, the first sample and how many. Out: inputs, of which a model may
+have several, and targets. Called
 by the trainer for every micro-batch, and by the prober, which refuses samples that are
 not the same each time or under every micro-batch.
 """
@@ -12,12 +13,12 @@ from torch import Tensor
 
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.workload import BatchOfSeveral, Workload
 
 DEBUG = "--debug shows the traceback"
 
 
-def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
+def first_batch(workload: Workload, micro_batch: int) -> BatchOfSeveral:
     """Make the first samples of step 0, twice, and compare.
 
     Raises:
@@ -32,7 +33,7 @@ def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
         raise WorkloadError(
             f"batch(0, 0, {micro_batch}) raises {located(error)}; {DEBUG}"
         ) from error
-    for what, left, right in zip(("inputs", "targets"), once, again, strict=True):
+    for (what, left), (_, right) in zip(named(once), named(again), strict=True):
         if not torch.equal(left, right):
             raise WorkloadError(
                 f"batch(0, 0, {micro_batch}) gives other {what} when called again: "
@@ -42,31 +43,73 @@ def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
     return once
 
 
-def make_batch(
-    workload: Workload, step: int, first: int, count: int
-) -> tuple[Tensor, Tensor]:
+def make_batch(workload: Workload, step: int, first: int, count: int) -> BatchOfSeveral:
     """Make samples of a step and check their form.
 
+    Returns:
+        All inputs, the first one and those that the workload names; targets.
+
     Raises:
-        WorkloadError: no pair of tensors of `count` samples.
+        WorkloadError: no such tensors, of `count` samples each.
     """
     made: object = workload.batch(step, first, count)
+    call = f"batch({step}, {first}, {count})"
     match made:
-        case (Tensor() as inputs, Tensor() as targets):
-            pass
+        case (Tensor() as inputs, Tensor() as targets) if not workload.inputs:
+            batch: BatchOfSeveral = (inputs,), targets
+        case (tuple() as several, Tensor() as targets) if workload.inputs:
+            check_inputs(several, workload.inputs, call)
+            batch = several, targets
         case _:
-            raise WorkloadError(
-                f"batch({step}, {first}, {count}) gives {shape_of(made)}, but a tuple "
-                "of two tensors is needed, inputs and targets: put several inputs, or "
-                "several targets, into one tensor"
-            )
-    for what, part in (("inputs", inputs), ("targets", targets)):
+            raise WorkloadError(f"{call} gives {shape_of(made)}, {needed(workload)}")
+    for what, part in named(batch):
         if part.ndim == 0 or part.shape[0] != count:
             raise WorkloadError(
-                f"batch({step}, {first}, {count}) gives {what} of shape "
-                f"{list(part.shape)}, but the first dimension must be {count} samples"
+                f"{call} gives {what} of shape {list(part.shape)}, but the first "
+                f"dimension must be {count} samples"
             )
-    return inputs, targets
+    return batch
+
+
+def named(batch: BatchOfSeveral) -> list[tuple[str, Tensor]]:
+    """Tensors of a batch, by what they are in a message."""
+    inputs, targets = batch
+    return [*(("inputs", part) for part in inputs), ("targets", targets)]
+
+
+def needed(workload: Workload) -> str:
+    """Form that a batch should have, in a message."""
+    if workload.inputs:
+        names = ", ".join(map(repr, workload.inputs))
+        return (
+            "but a tuple of a tuple of tensors and a tensor is needed: the first "
+            f"input and {names}, then the targets"
+        )
+    return (
+        "but a tuple of two tensors is needed, inputs and targets: put several "
+        "targets into one tensor, and name further inputs in the workload's `inputs`"
+    )
+
+
+def check_inputs(
+    several: tuple[object, ...], names: tuple[str, ...], call: str
+) -> None:
+    """Refuse other inputs than the workload names.
+
+    Raises:
+        WorkloadError: their number is another one, or one is no tensor.
+    """
+    if len(several) != len(names) + 1:
+        raise WorkloadError(
+            f"{call} gives {len(several)} inputs, but the workload has "
+            f"{len(names) + 1}: the first one and {', '.join(map(repr, names))}"
+        )
+    for name, part in zip(("the first input", *names), several, strict=True):
+        if not isinstance(part, Tensor):
+            raise WorkloadError(
+                f"{call} gives {type(part).__name__} as {name!r}, but a tensor is "
+                "needed"
+            )
 
 
 def shape_of(made: object) -> str:
@@ -97,7 +140,8 @@ def check_samples(workload: Workload) -> None:
         if is_out_of_memory(error):
             raise
         return
-    for what, together, *apart in zip(("inputs", "targets"), both, *alone, strict=True):
+    for (what, together), *others in zip(named(both), *map(named, alone), strict=True):
+        apart = [sample for _, sample in others]
         if not all(
             is_same(together[place : place + 1], sample)
             for place, sample in enumerate(apart)

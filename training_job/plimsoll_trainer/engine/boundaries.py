@@ -7,58 +7,52 @@ layers do not fit together is refused here, by name.
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from plimsoll_trainer.carried import CarriedValue, whence
 from plimsoll_trainer.engine.batches import DEBUG, first_batch
 from plimsoll_trainer.engine.built_layer import build_layer
-from plimsoll_trainer.engine.stage import Received, passed_on
-from plimsoll_trainer.engine.token_pieces import check_pieces
+from plimsoll_trainer.engine.carried_values import (
+    GradientSum,
+    Taken,
+    behind_joint,
+    joined,
+    returned,
+)
+from plimsoll_trainer.engine.layer_forms import (
+    check_called,
+    check_read,
+    check_returned,
+    check_unwritten,
+)
+from plimsoll_trainer.engine.loss_checks import check_loss, check_token_loss
+from plimsoll_trainer.engine.stage import Received
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located
 from plimsoll_trainer.sequence_parallel import SEQUENCE
 from plimsoll_trainer.torch_internals.operators import (
-    NEEDS_NUMBERS,
     FakeTensorMode,
     num_writes,
     storage_of,
 )
-from plimsoll_trainer.workload import TokenLoss, Workload
+from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Form of the tensor at one boundary; the first dimension counts samples."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CarriedSpec:
+    """Form of one carried value."""
 
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> TensorSpec:
-        """Form of a tensor."""
-        return cls(tuple(tensor.shape), tensor.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of such a tensor."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def empty(self, device: torch.device | str, *, grad: bool = False) -> Tensor:
-        """Make a tensor like it, without values."""
-        return torch.empty(
-            self.shape, dtype=self.dtype, device=device, requires_grad=grad
-        )
-
-    def __str__(self) -> str:
-        """Show it as in `float32[4, 128, 64]`."""
-        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+    value: CarriedValue
+    spec: TensorSpec
+    needs_gradient: bool
+    """Whether something before its giver, or in it, is trained by what is given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,20 +60,41 @@ class Boundaries:
     """All tensors of one micro-batch."""
 
     between: tuple[TensorSpec, ...]
-    """between[i] enters layer i; the last one enters the loss."""
+    """between[i] is passed to layer i; the last one enters the loss."""
     targets: TensorSpec
     overwritten: frozenset[int] = frozenset()
     """Layers that write to what enters them, so that no recompute could start there."""
     given_back: frozenset[int] = frozenset()
     """Layers whose output lies in the memory of what enters them."""
     untrained: frozenset[int] = frozenset()
-    """Boundaries that need no gradient, for nothing before them is trained."""
+    """Boundaries whose passed value needs no gradient: nothing before is trained by
+    it."""
+    carried: tuple[CarriedSpec, ...] = ()
+    """Values beside the passed ones, in the order in which they are sent."""
 
-    def spec_of(self, boundary: int) -> Tensor:
-        """What passes a boundary, without memory, with a gradient if it has one."""
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs of the model, in the order of the batch."""
+        return self.crossing(0)
+
+    def crossing(self, boundary: int) -> tuple[TensorSpec, ...]:
+        """All that crosses a boundary: what is passed, then what is carried."""
+        return (self.between[boundary], *(one.spec for one in self.entering(boundary)))
+
+    def entering(self, boundary: int) -> tuple[CarriedSpec, ...]:
+        """Carried values that cross a boundary."""
+        return tuple(one for one in self.carried if one.value.enters(boundary))
+
+    def specs_of(self, boundary: int) -> tuple[Tensor, ...]:
+        """What crosses a boundary, without memory, with the gradients there are."""
         spec = self.between[boundary]
         is_trained = boundary > 0 and boundary not in self.untrained
-        return spec.empty("meta", grad=is_trained and spec.dtype.is_floating_point)
+        passed = spec.empty("meta", grad=is_trained and spec.dtype.is_floating_point)
+        carried = (
+            one.spec.empty("meta", grad=one.needs_gradient)
+            for one in self.entering(boundary)
+        )
+        return passed, *carried
 
     def in_parts(self, workload: Workload, num_parts: int) -> Boundaries:
         """The same for one of some ranks that split each sequence between layers.
@@ -114,6 +129,12 @@ class Passed:
     """Its output lies in the memory of its input."""
     trains: bool
     """Its output needs a gradient, for something here or before is trained."""
+    given: tuple[tuple[TensorSpec, bool], ...] = ()
+    """Values that it gives, and whether they need gradients."""
+
+
+Form = tuple[TensorSpec, bool]
+"""Of a carried value, and whether it needs a gradient."""
 
 
 def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
@@ -123,22 +144,28 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
         WorkloadError: the layers do not chain, or the loss is not a scalar.
     """
     inputs, targets = first_batch(workload, micro_batch)
-    between = [TensorSpec.of(cast_inputs(inputs, workload))]
-    known: dict[tuple[str, TensorSpec, bool], Passed] = {}
-    passed: list[Passed] = []
-    trains = False
+    first, *others = map(TensorSpec.of, cast_inputs(inputs, workload))
+    between, passed, trains = [first], list[Passed](), False
+    forms = {n: (spec, False) for n, spec in zip(workload.inputs, others, strict=True)}
+    known: dict[tuple[object, ...], Passed] = {}
     with FakeTensorMode():
         for index, layer in enumerate(workload.layers):
-            place = (layer.kind, between[-1], trains)
+            taken = tuple(forms[name] for name in layer.takes or ())
+            place = (layer.kind, between[-1], trains, taken, len(layer.gives))
             if place not in known:
-                known[place] = pass_through(workload, index, between[-1], trains=trains)
-            passed.append(known[place])
-            between.append(known[place].output)
-            trains = known[place].trains
+                known[place] = pass_through(
+                    workload, index, between[-1], taken, trains=trains
+                )
+            made = known[place]
+            passed.append(made)
+            between.append(made.output)
+            forms |= zip(layer.gives, made.given, strict=True)
+            trains = made.trains
         check_trains(workload, passed)
         check_loss(workload, between[-1], TensorSpec.of(targets))
-        check_token_loss(workload, between[-2], TensorSpec.of(targets))
-        check_overwritten(workload, between, passed)
+        if not workload.layers[-1].takes:
+            check_token_loss(workload, between[-2], TensorSpec.of(targets))
+        check_overwritten(workload, between, passed, forms)
     untrained = {place + 1 for place, made in enumerate(passed) if not made.trains}
     return Boundaries(
         between=tuple(between),
@@ -146,18 +173,30 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
         overwritten=frozenset(i for i, made in enumerate(passed) if made.overwrites),
         given_back=frozenset(i for i, made in enumerate(passed) if made.gives_back),
         untrained=frozenset({0, *untrained}),
+        carried=tuple(
+            CarriedSpec(value=value, spec=spec, needs_gradient=needs_gradient)
+            for value in workload.carried
+            for spec, needs_gradient in [forms[value.name]]
+        ),
     )
 
 
-def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
+def cast_inputs(inputs: Sequence[Tensor], workload: Workload) -> tuple[Tensor, ...]:
     """Bring floating inputs to the type that the layers compute in."""
-    return inputs.to(workload.dtype) if inputs.is_floating_point() else inputs
+    return tuple(
+        part.to(workload.dtype) if part.is_floating_point() else part for part in inputs
+    )
 
 
 def pass_through(
-    workload: Workload, index: int, incoming: TensorSpec, *, trains: bool
+    workload: Workload,
+    index: int,
+    incoming: TensorSpec,
+    taken: Sequence[Form] = (),
+    *,
+    trains: bool,
 ) -> Passed:
-    """Result of a layer for a fake tensor, which needs a gradient if something trains.
+    """Result of a layer for fake tensors, which need gradients if something trains.
 
     Raises:
         WorkloadError: it cannot be built, does not turn a tensor into a tensor, or
@@ -173,77 +212,68 @@ def pass_through(
             f"layer {name!r} cannot be built: {located(error)}; {DEBUG}"
         ) from error
     check_unwrapped(f"layer {name!r}", layer)
-    check_one_input(name, layer)
+    check_called(workload.layers[index], layer)
     buffers = [(key, kept, num_writes(kept)) for key, kept in layer.named_buffers()]
-    x = incoming.empty("cpu", grad=trains)
-    x = Received.apply(x) if trains else x
-    num_before = num_writes(x)
+    x, values = entering(incoming, taken, trains=trains)
+    before = [num_writes(tensor) for tensor in (x, *values)]
     try:
-        output: object = layer(x)
+        output: object = layer(x, *values)
     except THEIR_ERRORS as error:
-        before = workload.layers[index - 1].name if index else "the batch"
         raise WorkloadError(
-            f"layer {name!r} fails on {incoming}, which {before!r} gives: "
+            f"layer {name!r} fails on {described_inputs(workload, index, x, values)}: "
             f"{located(error)}; {DEBUG}"
         ) from error
-    if not isinstance(output, Tensor):
-        raise WorkloadError(
-            f"layer {name!r} returns {type(output).__name__}, but layers pass one "
-            "tensor on: wrap it in a module that returns a tensor"
-        )
-    if index < len(workload.layers) - 1:
-        output = passed_on(output)
+    check_returned(workload.layers[index], output)
+    for value, tensor, count in zip(
+        workload.layers[index].takes or (), values, before[1:], strict=True
+    ):
+        check_read(name, value, is_written=num_writes(tensor) != count)
+    passed, given = returned(output, x, values, layer)
+    if index == len(workload.layers) - 1:
+        assert isinstance(output, Tensor)  # noqa: S101 - it gives nothing
+        passed = output
     if workload.layers[index].recomputable:
         check_unwritten(name, layer, buffers)
     return Passed(
-        output=TensorSpec.of(output),
-        overwrites=num_writes(x) != num_before,
-        gives_back=storage_of(output)[0] == storage_of(x)[0],
-        trains=output.requires_grad,
+        output=TensorSpec.of(passed),
+        overwrites=num_writes(x) != before[0],
+        gives_back=storage_of(passed)[0] == storage_of(x)[0],
+        trains=passed.requires_grad,
+        given=tuple((TensorSpec.of(one), one.requires_grad) for one in given),
     )
 
 
-def check_one_input(name: str, layer: nn.Module) -> None:
-    """Refuse a layer that cannot be called with one tensor.
-
-    Raises:
-        WorkloadError: its forward pass needs several.
-    """
-    needed = [
-        key
-        for key, parameter in inspect.signature(layer.forward).parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if len(needed) > 1:
-        raise WorkloadError(
-            f"layer {name!r} takes several inputs, {', '.join(needed)}, but layers "
-            "pass one tensor on: make the others in the layer, keep them as its "
-            "buffers, or put all into one tensor"
-        )
+def entering(
+    incoming: TensorSpec, taken: Sequence[Form], *, trains: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """Fake tensors that enter a layer: what is passed, what is carried."""
+    x = incoming.empty("cpu", grad=trains)
+    values = [spec.empty("cpu", grad=grad) for spec, grad in taken]
+    return (
+        Received.apply(x) if trains else x,
+        [joined(Taken, value, GradientSum()) for value in values],
+    )
 
 
-def check_unwritten(
-    name: str, layer: nn.Module, buffers: Iterable[tuple[str, Tensor, int]]
-) -> None:
-    """Refuse a layer that a second forward pass would change, as a recompute runs it.
-
-    Of each buffer it is known what it was before the pass, and how often written to.
-
-    Raises:
-        WorkloadError: the pass wrote to a buffer, or put another in its place.
-    """
-    for key, kept, count in buffers:
-        if layer.get_buffer(key) is not kept or num_writes(kept) != count:
-            raise WorkloadError(
-                f"layer {name!r} writes its buffer {key!r} in the forward pass, which "
-                "a recompute would do twice: declare it with recomputable=False, or "
-                "name it in never_recomputed of the adapter"
-            )
+def described_inputs(
+    workload: Workload, index: int, x: Tensor, values: Sequence[Tensor]
+) -> str:
+    """What a layer was called with, and who gave it, in a message."""
+    before = workload.layers[index - 1].name if index else "the batch"
+    text = f"{TensorSpec.of(x)}, which {before!r} gives"
+    names = workload.layers[index].takes or ()
+    sources = {value.name: value.source for value in workload.carried}
+    for name, value in zip(names, values, strict=True):
+        giver = whence(workload.layers, sources[name])
+        text += f", and {name!r}, {TensorSpec.of(value)}, which {giver} gives"
+    return text
 
 
 def check_overwritten(
-    workload: Workload, between: Sequence[TensorSpec], passed: Sequence[Passed]
+    workload: Workload,
+    between: Sequence[TensorSpec],
+    passed: Sequence[Passed],
+    forms: Mapping[str, Form],
 ) -> None:
     """Refuse a layer that overwrites what the one before needs for its backward pass.
 
@@ -260,7 +290,7 @@ def check_overwritten(
             continue
         tried.add(kinds)
         try:
-            run_both_ways(workload, first, index, between[first])
+            run_both_ways(workload, first, index, between[first], forms)
         except RuntimeError as error:
             if OVERWRITTEN not in str(error):
                 raise
@@ -277,13 +307,22 @@ OVERWRITTEN = "modified by an inplace operation"
 
 
 def run_both_ways(
-    workload: Workload, first: int, last: int, incoming: TensorSpec
+    workload: Workload,
+    first: int,
+    last: int,
+    incoming: TensorSpec,
+    forms: Mapping[str, Form],
 ) -> None:
-    """Run some layers forward and backward."""
+    """Run some layers forward and backward; carried values are new ones for each."""
     x = incoming.empty("cpu", grad=incoming.dtype.is_floating_point)
     x = Received.apply(x)
     for index in range(first, last + 1):
-        x = passed_on(build_layer(workload, index, CPU)(x))
+        layer = build_layer(workload, index, CPU)
+        place = workload.layers[index]
+        taken = [forms[name] for name in place.takes or ()]
+        values = [spec.empty("cpu", grad=grad) for spec, grad in taken]
+        passed, given = returned(layer(x, *values), x, values, layer)
+        x, *_ = behind_joint([GradientSum() for _ in given], passed, given)
     if x.requires_grad:
         x.sum().backward()  # type: ignore[no-untyped-call]
 
@@ -307,91 +346,3 @@ def check_trains(workload: Workload, passed: Sequence[Passed]) -> None:
         f"nothing would be trained: layer {name!r} gives an output that needs no "
         f"gradient, though what {before!r} gives it does: let it detach nothing"
     )
-
-
-def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> None:
-    """Run the loss on fake tensors.
-
-    Raises:
-        WorkloadError: it fails on the output, or gives no floating scalar, or one that
-            nothing could learn from, or a count that is none.
-    """
-    last = workload.layers[-1].name
-    try:
-        made = output.empty("cpu", grad=True)
-        found: object = workload.loss(made, targets.empty("cpu"))
-    except NEEDS_NUMBERS as error:
-        raise WorkloadError(
-            "the loss asks for the value of a tensor, as .item(), int(), a condition "
-            "or a mask do, and no value is known before training: return tensors, not "
-            f"numbers made from them; {DEBUG}"
-        ) from error
-    except Exception as error:
-        raise WorkloadError(
-            f"the loss fails on {output} from layer {last!r} and targets {targets}: "
-            f"{located(error)}; {DEBUG}"
-        ) from error
-    loss, count = parted(found)
-    if not isinstance(loss, Tensor) or loss.ndim or not loss.is_floating_point():
-        raise WorkloadError(
-            f"the loss is {form_of(loss)}, but a scalar is needed: the mean over the "
-            "samples, or a tuple of the sum over what counts and how many count"
-        )
-    if isinstance(count, Tensor) and (count.ndim or count.requires_grad):
-        raise WorkloadError(
-            f"the loss counts {form_of(count)}, but a scalar without a gradient is "
-            "needed: a number, or a tensor made from the targets alone"
-        )
-    if not isinstance(count, Tensor) and not 0 < count < math.inf:
-        raise WorkloadError(
-            f"the loss counts {count}, but a finite number above 0 is needed: how many "
-            "of the micro-batch count, as the number of its targets"
-        )
-    if not loss.requires_grad:
-        raise WorkloadError(
-            "nothing would be trained: the loss needs no gradient, though the output "
-            "that it is made from does; let it detach nothing"
-        )
-
-
-def check_token_loss(
-    workload: Workload, incoming: TensorSpec, targets: TensorSpec
-) -> None:
-    """Refuse a `TokenLoss` behind a layer that does not take tokens apart.
-
-    Raises:
-        WorkloadError: see `check_pieces`.
-    """
-    if isinstance(workload.loss, TokenLoss):
-        last = build_layer(workload, len(workload.layers) - 1, CPU)
-        name, x = workload.layers[-1].name, incoming.empty(CPU)
-        check_pieces(name, last, workload.loss, x, targets.empty(CPU))
-
-
-def parted(found: object) -> tuple[object, Tensor | float]:
-    """Loss and count in what a loss gives.
-
-    Raises:
-        WorkloadError: a list, or a tuple of something else.
-    """
-    match found:
-        case list():
-            raise WorkloadError(
-                f"the loss is a list of {', '.join(map(form_of, found))}, but a scalar "
-                "or a tuple is needed: return (sum over what counts, how many count)"
-            )
-        case (loss, (Tensor() | int() | float()) as count):
-            return loss, count
-        case tuple():
-            forms = ", ".join(map(form_of, found))
-            raise WorkloadError(
-                f"the loss is a tuple of {forms}, but one of two scalars is needed: "
-                "the sum over what counts, and how many count"
-            )
-        case _:
-            return found, 1.0
-
-
-def form_of(made: object) -> str:
-    """Form of what a loss gave, in a message."""
-    return str(TensorSpec.of(made)) if isinstance(made, Tensor) else type(made).__name__

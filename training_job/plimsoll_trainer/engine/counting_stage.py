@@ -73,16 +73,16 @@ def build_schedule(
     timer: PassTimer,
 ) -> PipelineScheduleSingle:
     """Torch's schedule of the stage, with all shapes known beforehand."""
-    outgoing = boundaries.spec_of(part.end_layer)
+    outgoing = boundaries.specs_of(part.end_layer)
     if world.is_last:
-        outgoing = torch.empty((), device="meta", requires_grad=True)
+        outgoing = (torch.empty((), device="meta", requires_grad=True),)
     stage = CountingStage(
         module,
         timer=timer,
         stage_index=world.stage,
         num_stages=world.num_stages,
         device=world.device,
-        input_args=boundaries.spec_of(part.first_layer),
+        input_args=boundaries.specs_of(part.first_layer),
         output_args=outgoing,
         group=world.pipeline_group,
         first_micro_batch=world.replica * num_micro_batches,

@@ -23,10 +23,12 @@ from plimsoll_trainer.engine.shared_tensors import first_places, stages_of
 from plimsoll_trainer.engine.split_tensors import here, is_split
 from plimsoll_trainer.engine.tensor_sums import Summer
 from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import World
 from plimsoll_trainer.errors import UnequalReplicasError
 
 Name = tuple[str, str]
-"""Layer, and tensor inside it; a tied tensor goes by its first place."""
+"""Layer, and tensor inside it; a tied tensor goes by its first place. Of a model
+without layers: nothing, and the tensor."""
 Sums = Mapping[Name, object]
 OF_PART = ", part "
 """Follows the name of a tensor that a tensor group shares; the rank's place in it."""
@@ -42,19 +44,34 @@ def check_replicas(trainer: Trainer, control: Control) -> None:
     """
     sums = dict(sums_of(trainer))
     tied = tied_over_stages(trainer)
-    text = repr(sorted(sums.items())).encode()
-    world = trainer.world
-    stage: Name = (NAMES, f"{world.stage} {world.part}")
     brief = {name: found for name, found in sums.items() if whole(name) in tied}
-    brief[stage] = hashlib.blake2b(text).digest()
-    if first_difference(control.gather(brief)) is None:
+    require_equal(sums, brief, trainer.world, control)
+
+
+def require_equal(sums: Sums, brief: Sums, world: World, control: Control) -> None:
+    """Refuse to train where ranks that hold the same have other sums of it.
+
+    Args:
+        sums: of what this rank holds.
+        brief: those that ranks of other stages have as well.
+        world: this rank's place; ranks of one stage and part hold the same.
+        control: of all ranks.
+
+    Raises:
+        UnequalReplicasError: names the first tensor that differs, and two ranks.
+    """
+    text = repr(sorted(sums.items())).encode()
+    stage: Name = (NAMES, f"{world.stage} {world.part}")
+    digest = hashlib.blake2b(text).digest()
+    if first_difference(control.gather({**brief, stage: digest})) is None:
         return
     found = first_difference(control.gather(sums))
     assert found is not None  # noqa: S101 - the digest is of these
     (layer, tensor), one, other = found
-    what = f"{tensor!r} of layer" if tensor else "what is in layer"
+    of_layer = f" of layer {layer!r}" if layer else ""
+    what = f"{tensor!r}{of_layer}" if tensor else f"what is in layer {layer!r}"
     raise UnequalReplicasError(
-        f"ranks {one} and {other} would train different models: {what} {layer!r} "
+        f"ranks {one} and {other} would train different models: {what} "
         "differs between them; let the entry point and its factories build the same "
         "in every process: no clock, no process id, no order of a set, no generator "
         "without a seed"

@@ -30,7 +30,7 @@ from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import cast_inputs
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.evaluation import Evaluation
-from plimsoll_trainer.torch_internals.pipeline import receive, send, standing_input
+from plimsoll_trainer.torch_internals.pipeline import receive, send, standing_inputs
 
 
 def evaluate(
@@ -84,34 +84,34 @@ def pass_forward(
     world, stage = trainer.world, trainer.stage
     stage.first_sample = first
     stage.count.zero_()
-    inputs: Tensor | None = None
+    inputs: tuple[Tensor, ...] = ()
     targets: Tensor | None = None
     if world.is_first or world.is_last:
         workload = replace(trainer.workload, batch=evaluation.batch)
         x, y = make_batch(workload, 0, first, count)
         if world.is_first:
-            inputs = trainer.on_device(cast_inputs(x, workload))
+            inputs = tuple(map(trainer.on_device, cast_inputs(x, workload)))
         if world.is_last:
             targets = trainer.on_device(y)
-    if inputs is None:
-        inputs = received(trainer, count)
-    output: Tensor = stage(inputs, targets=targets)
+    output = stage(*(inputs or received(trainer, count)), targets=targets)
     if world.is_last:
-        return output
+        loss: Tensor = output
+        return loss
     peer = world.rank_of(world.stage + 1, world.replica, world.part)
-    send(output, peer, world.pipeline_group)
+    for sent in output if isinstance(output, tuple) else (output,):
+        send(sent, peer, world.pipeline_group)
     return None
 
 
-def received(trainer: Trainer, count: int) -> Tensor:
-    """Output of the stage before for some samples.
+def received(trainer: Trainer, count: int) -> tuple[Tensor, ...]:
+    """What the stage before sends of some samples.
 
-    In the buffer that torch 2.11 to 2.14 keep for a micro-batch anyway, if there is
-    one.
+    In the buffers that torch 2.11 to 2.14 keep for a micro-batch anyway, if there are
+    some.
     """
     world = trainer.world
-    spec = trainer.boundaries.between[trainer.part.first_layer]
-    there = standing_input(trainer.schedule)
-    whole = spec.empty(world.device) if there is None else there
+    specs = trainer.boundaries.crossing(trainer.part.first_layer)
+    there = standing_inputs(trainer.schedule)
+    whole = there or [spec.empty(world.device) for spec in specs]
     peer = world.rank_of(world.stage - 1, world.replica, world.part)
-    return receive(whole[:count], peer, world.pipeline_group)
+    return tuple(receive(one[:count], peer, world.pipeline_group) for one in whole)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plimsoll_trainer.engine.batches import DEBUG, make_batch
-from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec, cast_inputs
+from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import TrainerError, WorkloadError, located
 from plimsoll_trainer.workload import Workload
 
@@ -34,13 +35,10 @@ def check_evaluation(workload: Workload, boundaries: Boundaries) -> None:
             f"evaluation: batch(0, 0, 1) raises {located(error)}; {DEBUG}"
         ) from error
     inputs, targets = made
-    trained = (boundaries.between[0], boundaries.targets)
-    for what, part, spec in zip(
-        ("inputs", "targets"),
-        (cast_inputs(inputs, workload), targets),
-        trained,
-        strict=True,
-    ):
+    trained = (*boundaries.inputs, boundaries.targets)
+    parts = (*cast_inputs(inputs, workload), targets)
+    for place, (part, spec) in enumerate(zip(parts, trained, strict=True)):
+        what = "targets" if place == len(inputs) else "inputs"
         if part.dtype != spec.dtype or tuple(part.shape[1:]) != spec.shape[1:]:
             raise WorkloadError(
                 f"evaluation: {what} of one of {number} samples are "

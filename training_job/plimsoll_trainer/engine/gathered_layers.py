@@ -20,6 +20,7 @@ Source: Rajbhandari et al., ZeRO, SC 2020 (stages 2 and 3).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -106,18 +107,28 @@ def gathered_layers(
 
 
 def let_pass(
-    boundary: Tensor, before: GatheredLayer | None, behind: GatheredLayer | None
+    boundary: Sequence[Tensor],
+    before: GatheredLayer | None,
+    behind: GatheredLayer | None,
 ) -> None:
     """End the backward pass of the layer behind a boundary, and begin that before it.
 
-    That is when the gradient of the boundary is known.
+    That is when the gradient of what it passes on is known, or, where that has none,
+    those of all values that it gives.
     """
-    if boundary.requires_grad and (before or behind):
-        turned = partial(turn, before, behind)
-        boundary.register_hook(turned)  # type: ignore[no-untyped-call]
+    if not (before or behind):
+        return
+    turned = partial(turn, before, behind)
+    passed, *given = boundary
+    if passed.requires_grad:
+        passed.register_hook(turned)  # type: ignore[no-untyped-call]
+        return
+    joints = (value.grad_fn for value in given if value.grad_fn is not None)
+    for joint in itertools.islice(joints, 1):
+        joint.register_prehook(turned)
 
 
-def turn(before: GatheredLayer | None, behind: GatheredLayer | None, _: Tensor) -> None:
+def turn(before: GatheredLayer | None, behind: GatheredLayer | None, _: object) -> None:
     """Pass on from the layer behind a boundary to the one before."""
     if behind is not None:
         behind.end_backward()

@@ -33,7 +33,7 @@ from plimsoll_trainer.engine.batches import DEBUG, make_batch
 from plimsoll_trainer.errors import TrainerError, WorkloadError, described, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.streams import Stream
-from plimsoll_trainer.workload import Batch, Workload
+from plimsoll_trainer.workload import BatchOfSeveral, Workload
 
 Key: TypeAlias = tuple[int, int, int]
 """Step, first sample in its global batch, number of samples."""
@@ -52,11 +52,11 @@ class Loader(Protocol):
         """Of data that has a position, behind what was taken last; else empty."""
         ...
 
-    def take(self, step: int, first: int, count: int) -> Batch:
+    def take(self, step: int, first: int, count: int) -> BatchOfSeveral:
         """Samples of a step.
 
         Raises:
-            WorkloadError: they are no pair of tensors of `count` samples.
+            WorkloadError: they are no tensors of `count` samples.
             TrainerError: the workload raised as it made them.
         """
         ...
@@ -78,7 +78,7 @@ class DirectLoader:
         """See `Loader`."""
         return state_of(self.workload)
 
-    def take(self, step: int, first: int, count: int) -> Batch:
+    def take(self, step: int, first: int, count: int) -> BatchOfSeveral:
         """See `Loader`; what is out of memory is raised as it is."""
         try:
             return make_batch(self.workload, step, first, count)
@@ -109,7 +109,7 @@ class Fault:
     breaks_contract: bool
 
 
-Made: TypeAlias = tuple[Key, "Batch | None", str, "Fault | None"]
+Made: TypeAlias = tuple[Key, "BatchOfSeveral | None", str, "Fault | None"]
 """What was asked for, the samples, the position behind them; or what went wrong."""
 
 
@@ -128,8 +128,9 @@ class Samples(Dataset[Made]):
             return key, None, "", Fault(str(error), breaks_contract=True)
         except Exception as error:  # noqa: BLE001 - told to the rank
             return key, None, "", Fault(located(error), breaks_contract=False)
-        inputs, targets = (whole(part) for part in made)
-        return key, (inputs, targets), state_of(self._workload), None
+        inputs, targets = made
+        batch = tuple(whole(part) for part in inputs), whole(targets)
+        return key, batch, state_of(self._workload), None
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -183,7 +184,7 @@ class WorkerLoader:
                 )
             )
 
-    def take(self, step: int, first: int, count: int) -> Batch:
+    def take(self, step: int, first: int, count: int) -> BatchOfSeveral:
         """See `Loader`."""
         key = step, first, count
         assert self._made is not None  # noqa: S101 - nothing is taken once it is closed

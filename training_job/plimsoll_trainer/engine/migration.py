@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.revision import Move
+from plimsoll_trainer.carried import carrying_layer
 from plimsoll_trainer.engine.built_layer import BuiltLayer, build_trained, held_by
 from plimsoll_trainer.engine.host_link import HostLink
 from plimsoll_trainer.engine.split_tensors import here
@@ -70,6 +71,8 @@ def unmovable(
     workload: Workload, slices: Sequence[StageSlice], moves: Sequence[Move]
 ) -> str | None:
     """First reason why a layer cannot move as asked; None if all can."""
+    if moves and (does := carrying_layer(workload.layers)):
+        return f"{does}, and layers of such a model stay on their stages"
     tied = {
         layer: name
         for tie in workload.ties

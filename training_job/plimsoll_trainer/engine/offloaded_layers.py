@@ -17,7 +17,7 @@ Source: the swap of vPipe (Zhao et al., TPDS 2022).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -141,10 +141,15 @@ class Packed:
 class SavedTensors:
     """Tensors that one layer saves in one micro-batch."""
 
-    def __init__(self, layer: nn.Module, pool: HostPool) -> None:
-        """Begin with nothing; what the layer has for good stays on the device."""
+    def __init__(
+        self, layer: nn.Module, pool: HostPool, taken: Sequence[Tensor] = ()
+    ) -> None:
+        """Begin with nothing; what the layer has for good stays on the device.
+
+        So do carried values that it takes, which the engine holds there anyway.
+        """
         self._pool = pool
-        lasting = (*layer.parameters(), *layer.buffers())
+        lasting = (*layer.parameters(), *layer.buffers(), *taken)
         self._lasting = {storage_of(here(tensor))[0] for tensor in lasting}
         self._pieces: dict[int, Piece] = {}
 
@@ -221,9 +226,11 @@ def view_like(tensor: Tensor, part: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 @contextmanager
-def saved_on_host(layer: nn.Module, pool: HostPool) -> Iterator[None]:
+def saved_on_host(
+    layer: nn.Module, pool: HostPool, taken: Sequence[Tensor] = ()
+) -> Iterator[None]:
     """Within it, the forward pass of a layer saves in the memory of the host."""
-    saved = SavedTensors(layer, pool)
+    saved = SavedTensors(layer, pool, taken)
     try:
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
             yield

@@ -6,6 +6,8 @@ their index in the whole chain, so that a tensor has one name under every plan.
     x -> [layer] -> [layer, recomputed] -> ... -> y          sent on
                                            ... -> loss       on the last stage
 
+Carried values go beside x and y (`carried_values`).
+
 The loss is computed inside the stage: torch's schedule keeps the output of the last
 stage alive through the whole backward pass, and a scalar is cheaper than logits.
 
@@ -17,8 +19,8 @@ it, so the profile counts it and every plan computes the same.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,10 +29,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.utils.checkpoint import checkpoint
 
 from plimsoll_planner.records.engine import OptimizerHome, Sharding
 from plimsoll_trainer.engine.built_layer import BuiltLayer, build_trained
+from plimsoll_trainer.engine.carried_values import CarriedPass, returned
 from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share
 from plimsoll_trainer.engine.gathered_layers import (
     GatheredLayer,
@@ -38,11 +40,17 @@ from plimsoll_trainer.engine.gathered_layers import (
     let_pass,
 )
 from plimsoll_trainer.engine.host_link import HostLink
+from plimsoll_trainer.engine.layer_runs import (
+    known_count,
+    run_last,
+    run_layer,
+    run_once,
+    summed_over_samples,
+)
 from plimsoll_trainer.engine.loss_scale import scaled
 from plimsoll_trainer.engine.offloaded_layers import HostPool, saved_on_host
-from plimsoll_trainer.engine.token_pieces import Places, all_places, loss_in_pieces
-from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.workload import Loss, SumAndCount, TokenLoss, Workload
+from plimsoll_trainer.random_keys import random_key
+from plimsoll_trainer.workload import Loss, TokenLoss, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +126,7 @@ class StageModule(nn.Module):
         part: StageSlice,
         copies_input: bool,
         loss: Loss | None,
-        seed: int,
+        workload: Workload,
         device: torch.device,
         link: HostLink | None = None,
     ) -> None:
@@ -134,7 +142,12 @@ class StageModule(nn.Module):
         self._copies_input = copies_input
         self._loss = loss
         self._last = list(layers)[-1]
-        self._seed = seed
+        self._seed = workload.seed
+        self._carried = workload.carried
+        self._named = workload.layers
+        self._own = range(part.first_layer, part.end_layer)
+        self._held: deque[list[Tensor]] = deque()
+        """Of each micro-batch in flight, carried values that only this holds."""
         self._device = device
         self.step = 0
         self.first_sample = 0
@@ -154,30 +167,44 @@ class StageModule(nn.Module):
         """Buffers of each layer."""
         return {name: one.flat for name, one in self.built.items()}
 
-    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *received: Tensor, targets: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
         """Run one micro-batch through the slice.
 
         Args:
             x: inputs of the model, or what the stage before sent.
+            received: further inputs, or carried values that it sent as well.
             targets: on the last stage, what the loss compares with.
+
+        Returns:
+            What is sent on, a tuple if there are carried values; or the loss.
         """
         if x.requires_grad:
             x = Received.apply(x)
         if self._copies_input:
             x = x.clone()
+        carried = CarriedPass(self._carried, self._own, received)
         before: GatheredLayer | None = None
+        roots = [x]
         for name, layer in self.layers.items():
-            gathered = self.gathered.get(name)
-            let_pass(x, before, gathered)
-            entered = x
+            gathered, place = self.gathered.get(name), self._named[int(name)]
+            let_pass(roots, before, gathered)
+            entered, taken = x, carried.taken_by(place.takes)
             whole = nullcontext() if gathered is None else gathered.whole()
-            with whole, self._saving(name, layer):
-                x = self._run(name, layer, x, targets)
+            with whole, self._saving(name, layer, taken):
+                x, given = self._run(name, layer, x, taken, targets)
+            x = carried.give(place.gives, x, given)
             # What is given back gets hooks of its own, which run before those of x.
             x = x.view_as(x) if x is entered and name != self._last else x
-            before = gathered
-        let_pass(x, before, None)
-        return x
+            roots, before = [x, *carried.given_by(place.gives)], gathered
+            del taken, given
+            carried.let_go(int(name))
+        let_pass(roots, before, None)
+        if torch.is_grad_enabled():
+            self._held.append(carried.held)
+        sent = tuple(carried.sent())
+        return (x, *sent) if sent else x
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -199,113 +226,62 @@ class StageModule(nn.Module):
             for module, is_training in modes:
                 module.training = is_training
 
-    def _saving(self, name: str, layer: nn.Module) -> AbstractContextManager[None]:
+    def _saving(
+        self, name: str, layer: nn.Module, taken: Sequence[Tensor]
+    ) -> AbstractContextManager[None]:
         """Within it, a layer saves its activations in the memory that is planned."""
         is_kept = int(name) not in self._offloaded or not torch.is_grad_enabled()
         if self.pool is None or is_kept:
             return nullcontext()
-        return saved_on_host(layer, self.pool)
+        return saved_on_host(layer, self.pool, taken)
 
     def _run(
-        self, name: str, layer: nn.Module, x: Tensor, targets: Tensor | None
-    ) -> Tensor:
-        """Run one layer, which may recompute; the last one with the loss."""
+        self,
+        name: str,
+        layer: nn.Module,
+        x: Tensor,
+        taken: Sequence[Tensor],
+        targets: Tensor | None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Run one layer, which may recompute; the last one with the loss.
+
+        Returns:
+            What it passes on, and the values that it gives.
+        """
         index = int(name)
         key = random_key(self._seed, self.step, self.first_sample, index)
         run = partial(run_layer, layer, self._device, key)
         recomputed = index in self._recomputed
         if self._loss is None or targets is None or name != self._last:
-            return passed_on(run_once(run, x, recomputed=recomputed))
-        loss, count = run_last(run, self._loss, x, targets, recomputed=recomputed)
+            output = run_once(run, x, *taken, recomputed=recomputed)
+            return returned(output, x, taken, layer)
+        loss, count = run_last(
+            run, self._loss, x, targets, *taken, recomputed=recomputed
+        )
         with torch.no_grad():
             self.count += known_count(count)
         if self.loss_scale is not None and loss.requires_grad:
             loss.register_hook(partial(scaled, self.loss_scale))  # type: ignore[no-untyped-call]
-        return loss
+        return loss, ()
+
+    @property
+    def num_in_flight(self) -> int:
+        """Micro-batches that have gone forward and not backward."""
+        return len(self._held)
+
+    def begin_step(self) -> None:
+        """Forget micro-batches of a step that did not end."""
+        self._held.clear()
 
     def end_backward(self) -> None:
-        """End the backward pass of the first layer, whose inputs have no gradient."""
+        """End the backward pass of the first layer, whose inputs have no gradient.
+
+        That of the oldest micro-batch in flight is over then.
+        """
+        if self._held:
+            self._held.popleft()
         for gathered in self.gathered.values():
             gathered.end_backward()
-
-
-def known_count(count: Tensor | float) -> Tensor | float:
-    """Count of a loss, or NaN if it is below 0, without a wait for the device.
-
-    So is the count of the whole step then, which `session` refuses.
-    """
-    if isinstance(count, Tensor):
-        return torch.where(count >= 0, count.double(), math.nan)
-    return count if count >= 0 else math.nan
-
-
-def passed_on(output: Tensor) -> Tensor:
-    """Output of a layer as the next one receives it; its gradient comes back likewise.
-
-    Not for the last layer: what enters the loss is neither sent nor received.
-    """
-    output = output.contiguous()
-    if output.requires_grad:
-        output.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
-    return output
-
-
-def run_once(run: Callable[[Tensor], Tensor], x: Tensor, *, recomputed: bool) -> Tensor:
-    """Output of a layer, which keeps what its backward pass needs, or is run again.
-
-    Without gradients it does neither.
-    """
-    if not recomputed or not torch.is_grad_enabled():
-        return run(x)
-    y: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
-    return y
-
-
-def run_last(
-    run: Callable[[Tensor], Tensor],
-    loss: Loss,
-    x: Tensor,
-    targets: Tensor,
-    *,
-    recomputed: bool,
-    places: Places = all_places,
-) -> SumAndCount:
-    """Loss behind the last layer and what it counts; in pieces if it may be.
-
-    Only where the layer recomputes: each piece is computed twice.
-    """
-    if recomputed and isinstance(loss, TokenLoss):
-        return loss_in_pieces(run, loss, x, targets, places)
-    return loss_alone(loss, run_once(run, x, recomputed=recomputed), targets)
-
-
-def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
-    """Loss in memory of its own, and what it counts: 1 where it is a mean.
-
-    `mse_loss` and `smooth_l1_loss` give back a scalar in the memory of all differences
-    that it is the mean of. A step holds its losses till it ends.
-    """
-    made = loss(output, targets)
-    total, count = made if isinstance(made, tuple) else (made, 1.0)
-    return total.clone(), count
-
-
-def summed_over_samples(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
-    """A mean as sum and count of its samples; sum and count as they are.
-
-    So micro-batches of unlike sizes add up to the mean over all samples.
-    """
-    made = loss(output, targets)
-    if isinstance(made, tuple):
-        return made
-    return made.double() * len(targets), float(len(targets))
-
-
-def run_layer(layer: nn.Module, device: torch.device, key: int, x: Tensor) -> Tensor:
-    """Run one layer with the random numbers of `key`, however often it is run."""
-    seed_device(device, key)
-    y: Tensor = layer(x)
-    return y
 
 
 def build_stage(
@@ -364,7 +340,7 @@ def stage_of(
         part=part,
         copies_input=part.first_layer in given_back,
         loss=workload.loss if ends_chain else None,
-        seed=workload.seed,
+        workload=workload,
         device=device,
         link=link,
     )

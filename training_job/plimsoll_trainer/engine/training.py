@@ -210,6 +210,7 @@ class Trainer:
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run all micro-batches; return their losses, on the last stage."""
         self.stage.step = step
+        self.stage.begin_step()
         if self.loss_scale is not None:
             self.stage.loss_scale = self.loss_scale.value
         self.stage.count.zero_()
@@ -234,7 +235,8 @@ class Trainer:
         for place in range(self.num_micro_batches):
             x, y = self.loader.take(step, self.first_sample(place), self.micro_batch)
             if self.world.is_first:
-                inputs[place] = (self.on_device(cast_inputs(x, self.workload)),)
+                parts = cast_inputs(x, self.workload)
+                inputs[place] = tuple(map(self.on_device, parts))
             if self.world.is_last:
                 targets[place] = {"targets": self.on_device(y)}
         return inputs, targets

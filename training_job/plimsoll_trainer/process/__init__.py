@@ -4,6 +4,8 @@ requirements    which torch and numpy it needs
 options         its command line
 admission       whether the plan may run here
 assignment      the work of the job's ranks
+steps           the steps of a rank, whatever engine runs them
+placed_run      a rank of a plan that places operators
 stopping        the request to stop
 restart         the process as the emulated device of its plan
 meeting         where the ranks find each other

@@ -25,6 +25,7 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.schedules import SCHEDULES
+from plimsoll_trainer.carried import carrying_layer
 from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.host_optimizer import try_on_host
 from plimsoll_trainer.engine.stage import StageSlice
@@ -247,6 +248,12 @@ def check_split(plan: HybridPlan, workload: Workload) -> None:
         raise OtherWorkloadError(
             f"the plan splits sequences over {degree} ranks, but layer {plain[0]!r} "
             f"has no parallelize_sequence: {SAME}"
+        )
+    does = carrying_layer(workload.layers)
+    if degree > 1 and does:
+        raise OtherWorkloadError(
+            f"the plan splits layers over {degree} ranks, but {does}, which is not "
+            f"split: {SAME}"
         )
     device = device_for(plan.offers[0].device_kind)
     if degree > 1 and not is_elementwise(workload.optimizer, device):

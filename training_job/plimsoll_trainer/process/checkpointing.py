@@ -20,35 +20,26 @@ from pathlib import Path
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
-from plimsoll_trainer.checkpoint.loader import Found, check_layers, choose, load_state
-from plimsoll_trainer.checkpoint.manifest import (
-    LoopState,
-    check_identity,
-    identity_of,
-    take_over_scale,
-)
+from plimsoll_trainer.checkpoint.loader import Found, choose
+from plimsoll_trainer.checkpoint.manifest import Identity, LoopState, check_identity
 from plimsoll_trainer.checkpoint.room import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
     free_bytes,
     wait_for_room,
 )
+from plimsoll_trainer.checkpoint.saved_state import SavedState
 from plimsoll_trainer.checkpoint.saver import Saver
-from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.training import Trainer
-from plimsoll_trainer.engine.world import World
 from plimsoll_trainer.errors import (
     CheckpointError,
     NoRoomError,
     TakenOverError,
     UnusableCheckpointError,
 )
-from plimsoll_trainer.process.assignment import Assignment
 from plimsoll_trainer.process.options import Options
 from plimsoll_trainer.reporting.reports import Reporter
-from plimsoll_trainer.workload import Workload
 
 POLL_S = 0.02
 
@@ -85,17 +76,17 @@ class Checkpointing:
         """Whether this rank still writes."""
         return self._saver is not None and self._saver.is_busy
 
-    def choose(self, workload: Workload, assignment: Assignment, world: World) -> None:
+    def choose(self, identity: Identity, check: Callable[[Found], None]) -> None:
         """Choose what to resume from, before anything is built.
+
+        Args:
+            identity: of this training.
+            check: raises `UnusableCheckpointError` if a checkpoint is of another model.
 
         Raises:
             UnusableCheckpointError: there is none to use, or it is of another training.
-            WorkloadError: what the workload holds could not be saved.
         """
-        check_names(workload)
         folders = self._folders()
-        if folders:
-            check_optimizer(workload, world.device)
         with self._together():
             if folders and self.control.rank == 0:
                 folders.open()
@@ -103,22 +94,19 @@ class Checkpointing:
         self._found = choose(folders, resume_from, self.control, self.warn)
         if self._found is not None:
             with self._together():
-                self._check(self._found, workload, assignment, world)
+                self._check(self._found, identity)
+                check(self._found)
 
-    def _check(
-        self, found: Found, workload: Workload, assignment: Assignment, world: World
-    ) -> None:
+    def _check(self, found: Found, identity: Identity) -> None:
         """Refuse a checkpoint that does not lead to where this job wants to go."""
         options = self.options
         if not options.accept_other_data:
-            here = identity_of(workload, assignment.global_batch_size)
-            check_identity(found.manifest.identity, here, found.folder)
+            check_identity(found.manifest.identity, identity, found.folder)
         if found.manifest.step > options.steps:
             raise UnusableCheckpointError(
                 f"checkpoint {found.folder} is past --steps {options.steps}: "
                 "give more steps, or an earlier one with --resume-from"
             )
-        check_layers(found, workload, assignment.slices[world.stage])
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -131,32 +119,28 @@ class Checkpointing:
         if faults := [one for one in self.control.gather(fault) if one is not None]:
             raise faults[0]
 
-    def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
-        """Read what was chosen into the trainer; return the first step to run.
+    def open(self, state: SavedState, identity: Identity, plan_digest: str) -> int:
+        """Read what was chosen into the state; return the first step to run.
 
         Raises:
             UnusableCheckpointError: it is of another model, or broken.
             CheckpointError: it cannot be read just now.
         """
-        state = RankState(trainer)
         if folders := self._folders():
             self._saver = Saver(
-                trainer,
+                state,
                 folders,
                 rank=self.control.rank,
                 num_ranks=self.control.num_ranks,
-                device=trainer.world.device,
-                identity=identity_of(trainer.workload, global_batch_size),
+                identity=identity,
                 plan_digest=plan_digest,
                 keep=self.options.keep,
             )
         if self._found is None:
             return 0
         self.watch.begin(Phase.CHECKPOINT_RESTORE)
-        names = [layer.name for layer in trainer.workload.layers]
         with self._together():
-            load_state(self._found, state, names)
-        take_over_scale(trainer, self._found.manifest.loss_scale)
+            state.read(self._found)
         self.watch(Phase.CHECKPOINT_RESTORE)
         step, self.loop = self._found.manifest.step, self._found.manifest.loop
         if folders and folders.committed(step).exists():

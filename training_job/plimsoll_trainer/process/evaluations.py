@@ -14,28 +14,28 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.callbacks import EvaluationMetrics
 from plimsoll_trainer.checkpoint.manifest import LoopState
 from plimsoll_trainer.devices.peaks import PeakWatch
-from plimsoll_trainer.engine.evaluating import evaluate
-from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.evaluation import EarlyStop, Evaluation
+
+Evaluate = Callable[[Evaluation, int], tuple[Tensor, Tensor]]
+"""(samples, steps finished) -> the mean loss, and what it is over, on every rank."""
 
 
 @dataclass(kw_only=True)
 class Evaluations:
     """The evaluations of one attempt; all ranks call each method together."""
 
-    trainer: Trainer
+    wanted: Evaluation | None
+    """Those that the workload asks for."""
+    evaluate: Evaluate
     watch: PeakWatch
     clock: Callable[[], float] = time.monotonic
-
-    @property
-    def wanted(self) -> Evaluation | None:
-        """Those that the workload asks for."""
-        return self.trainer.workload.evaluation
 
     def is_due(self, step: int, known: LoopState, *, is_last: bool) -> bool:
         """Whether one follows step `step`, counted from 1."""
@@ -52,7 +52,7 @@ class Evaluations:
         assert self.wanted is not None  # noqa: S101 - `is_due` comes first
         begin_s = self.clock()
         self.watch.begin(Phase.EVALUATION)
-        loss, count = evaluate(self.trainer, self.wanted, step)
+        loss, count = self.evaluate(self.wanted, step)
         found, counted = float(loss), float(count)  # waits for the device
         self.watch(Phase.EVALUATION)
         if not counted > 0:

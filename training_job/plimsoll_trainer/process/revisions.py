@@ -183,7 +183,7 @@ class Revisions:
             check_engine(revision.plan)
             check_layers(revision.plan, workload)
             if revision.moves:
-                check_optimizer(workload, self.trainer.world.device)
+                check_optimizer(workload.optimizer, self.trainer.world.device)
         except PlimsollError as error:
             return str(error)
         refusal = unmovable(workload, self.trainer.slices, revision.moves)

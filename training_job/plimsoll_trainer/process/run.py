@@ -28,17 +28,23 @@ from plimsoll_trainer.checkpoint.exported import (
     export_weights,
 )
 from plimsoll_trainer.checkpoint.folders import step_of
+from plimsoll_trainer.checkpoint.loader import Found, check_layers
+from plimsoll_trainer.checkpoint.manifest import identity_of
+from plimsoll_trainer.checkpoint.saved_state import StageState
+from plimsoll_trainer.checkpoint.state import check_names, check_optimizer
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
-from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.equal_replicas import check_replicas
+from plimsoll_trainer.engine.evaluating import evaluate
 from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.loading import Loader, open_loader
 from plimsoll_trainer.engine.shared_tensors import stages_that_share
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.errors import DeviceFullError, exit_code_of
+from plimsoll_trainer.placed.checkpoint import check_graph
 from plimsoll_trainer.process.admission import Admitted, Place
 from plimsoll_trainer.process.assignment import Assignment, assign
 from plimsoll_trainer.process.calls import Calls
@@ -48,8 +54,14 @@ from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.process.host_memory import check_host_memory, warn_of_pageable
 from plimsoll_trainer.process.meeting import meeting_place
 from plimsoll_trainer.process.options import Options
+from plimsoll_trainer.process.placed_run import (
+    PlacedAssignment,
+    assign_placed,
+    build_placed,
+)
 from plimsoll_trainer.process.revisions import Revisions
 from plimsoll_trainer.process.session import Session
+from plimsoll_trainer.process.steps import Built, Steps
 from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import say
 from plimsoll_trainer.reporting.report_sink import file_sink
@@ -67,7 +79,7 @@ class Job:
 
     admitted: Admitted
     workload: Workload
-    assignment: Assignment
+    assignment: Assignment | PlacedAssignment
 
     @property
     def rank(self) -> int:
@@ -87,7 +99,7 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
     arguments = parse_arguments(admitted.plan.fingerprint.arguments)
     workload = of_job(load_workload(options.entrypoint, arguments), options.steps)
     device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
-    assignment = assign(admitted.plan, workload, admitted.profiles)
+    assignment = assignment_of(admitted, workload)
     job = Job(admitted=admitted, workload=workload, assignment=assignment)
     if dist.is_initialized():
         return train(job, device, stop)
@@ -96,6 +108,20 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
         return ExitCode.CHECKPOINTED  # nothing was done that could be lost
     with joined(device, store, place, options):
         return train(job, device, stop)
+
+
+def assignment_of(
+    admitted: Admitted, workload: Workload
+) -> Assignment | PlacedAssignment:
+    """Work of the job's ranks, by the engine of the plan.
+
+    Raises:
+        TrainerError: plan and workload do not belong together, or cannot be run.
+    """
+    plan, profiles = admitted.plan, admitted.profiles
+    if plan.placement is None:
+        return assign(plan, workload, profiles)
+    return assign_placed(plan, plan.placement, workload, profiles)
 
 
 def of_job(workload: Workload, num_steps: int) -> Workload:
@@ -193,18 +219,78 @@ def prepare(
     warn = partial(say, job.rank)
     if options.export_weights:
         check_exports(job.workload)
-    checkpoints = Checkpointing(options, control, watch, reporter, warn)
     boundaries = boundaries_of(job.workload, assignment.micro_batch)
     check_evaluation(job.workload, boundaries)
-    if need := check_host_memory(job.workload, assignment, world, control, warn):
+    check_host(job, world, control, reporter)
+    check_names(job.workload)
+    if options.checkpoint_dir is not None:
+        check_optimizer(job.workload.optimizer, world.device)
+    checkpoints = Checkpointing(options, control, watch, reporter, warn)
+    identity = identity_of(job.workload, assignment.global_batch_size)
+    checkpoints.choose(identity, partial(check_model, job, world))
+    if isinstance(assignment, PlacedAssignment):
+        built = build_placed(assignment, world, watch)
+    else:
+        built = build_stages(job.workload, assignment, boundaries, world, watch)
+        warn_of_pageable(built.unpinned_bytes, warn)
+    digest = digest_of(job.admitted.plan)
+    first_step = checkpoints.open(built.state, identity, digest)
+    built.check_replicas(control)  # and waits for all ranks
+    calls = Calls.of(job.workload.callbacks, job.rank)
+    built.steps.loader = loader_of(built.steps, checkpoints, first_step, warn)
+    session = Session(
+        trainer=built.steps,
+        control=control,
+        checkpoints=checkpoints,
+        revisions=revisions_of(job, built.steps, control, checkpoints, reporter),
+        reporter=reporter,
+        watch=watch,
+        stop=stop,
+        num_steps=options.steps,
+        evaluations=Evaluations(
+            wanted=job.workload.evaluation, evaluate=built.evaluate, watch=watch
+        ),
+        calls=calls,
+    )
+    return session, first_step
+
+
+def check_host(job: Job, world: World, control: Control, reporter: Reporter) -> None:
+    """Refuse what the host has no room for, and report what it takes."""
+    if isinstance(job.assignment, PlacedAssignment):
+        return  # which leaves nothing there
+    warn = partial(say, job.rank)
+    need = check_host_memory(job.workload, job.assignment, world, control, warn)
+    if need:
         reporter.event(
             "host_memory",
             needed_bytes=need.needed_bytes,
             free_bytes=need.free_bytes,
         )
-    checkpoints.choose(job.workload, assignment, world)
+
+
+def check_model(job: Job, world: World, found: Found) -> None:
+    """Refuse a checkpoint of another model, before anything is built.
+
+    Raises:
+        UnusableCheckpointError: naming the first difference.
+    """
+    if isinstance(job.assignment, PlacedAssignment):
+        check_graph(job.assignment.graph, found)
+    else:
+        check_layers(job.workload, job.assignment.slices[world.stage], found)
+
+
+def build_stages(
+    workload: Workload,
+    assignment: Assignment,
+    boundaries: Boundaries,
+    world: World,
+    watch: PeakWatch,
+) -> Built:
+    """Build what a rank of a pipeline runs."""
     trainer = Trainer(
-        job.workload,
+        workload,
         slices=assignment.slices,
         boundaries=boundaries,
         num_micro_batches=assignment.num_micro_batches,
@@ -212,42 +298,40 @@ def prepare(
         schedule=assignment.schedule,
         on_phase=watch,
     )
-    if trainer.link is not None:
-        warn_of_pageable(trainer.link.unpinned_bytes, warn)
-    first_step = checkpoints.open(
-        trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
+    return Built(
+        steps=trainer,
+        state=StageState(trainer),
+        evaluate=partial(evaluate, trainer),
+        check_replicas=partial(check_replicas, trainer),
+        unpinned_bytes=0 if trainer.link is None else trainer.link.unpinned_bytes,
     )
-    check_replicas(trainer, control)  # and waits for all ranks
-    calls = Calls.of(job.workload.callbacks, job.rank)
-    trainer.loader = loader_of(trainer, checkpoints, first_step, warn)
-    revisions = Revisions(
-        path=options.revision_file,
-        wait_s=options.revision_wait_s,
+
+
+def revisions_of(
+    job: Job,
+    steps: Steps,
+    control: Control,
+    checkpoints: Checkpointing,
+    reporter: Reporter,
+) -> Revisions | None:
+    """What revises the plan as it runs; None: operators are not moved."""
+    if not isinstance(steps, Trainer) or not isinstance(job.assignment, Assignment):
+        return None
+    return Revisions(
+        path=job.admitted.options.revision_file,
+        wait_s=job.admitted.options.revision_wait_s,
         plan=job.admitted.plan,
-        assignment=assignment,
-        trainer=trainer,
+        assignment=job.assignment,
+        trainer=steps,
         control=control,
         checkpoints=checkpoints,
         reporter=reporter,
-        warn=warn,
+        warn=partial(say, job.rank),
     )
-    session = Session(
-        trainer=trainer,
-        control=control,
-        checkpoints=checkpoints,
-        revisions=revisions,
-        reporter=reporter,
-        watch=watch,
-        stop=stop,
-        num_steps=options.steps,
-        evaluations=Evaluations(trainer=trainer, watch=watch),
-        calls=calls,
-    )
-    return session, first_step
 
 
 def loader_of(
-    trainer: Trainer,
+    trainer: Steps,
     checkpoints: Checkpointing,
     first_step: int,
     warn: Callable[[str], None],
@@ -284,12 +368,18 @@ def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Rep
     )
 
 
-def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:
+def num_communicators(
+    workload: Workload, assignment: Assignment | PlacedAssignment, world: World
+) -> int:
     """Number of groups of several ranks that this rank is a member of.
 
     The planner allows for as many (`plimsoll_planner.overhead.allowance`).
     """
-    sharing = stages_that_share(workload, assignment.slices)
+    sharing = (
+        stages_that_share(workload, assignment.slices)
+        if isinstance(assignment, Assignment)
+        else []
+    )
     degrees = (world.num_stages, world.num_replicas, world.num_parts)
     return (
         any(degree > 1 for degree in degrees)

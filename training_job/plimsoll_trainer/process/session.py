@@ -27,13 +27,14 @@ from plimsoll_trainer.callbacks import (
 from plimsoll_trainer.checkpoint.manifest import LONGEST_STATE
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.training import StepResult, Trainer
+from plimsoll_trainer.engine.training import StepResult
 from plimsoll_trainer.errors import CallbackError, NotSavedError
 from plimsoll_trainer.process.calls import Calls
 from plimsoll_trainer.process.checkpointing import Checkpointing
 from plimsoll_trainer.process.evaluations import Evaluations, judged
 from plimsoll_trainer.process.losses import check_count, no_loss
 from plimsoll_trainer.process.revisions import Revisions
+from plimsoll_trainer.process.steps import Steps
 from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import Progress, StepFigures, say
 from plimsoll_trainer.reporting.reports import Reporter
@@ -43,10 +44,11 @@ from plimsoll_trainer.reporting.reports import Reporter
 class Session:
     """One attempt of a job on one rank; all ranks do the same together."""
 
-    trainer: Trainer
+    trainer: Steps
     control: Control
     checkpoints: Checkpointing
-    revisions: Revisions
+    revisions: Revisions | None
+    """None: the plan is not revised while it runs."""
     reporter: Reporter
     watch: PeakWatch
     stop: StopSignal
@@ -101,17 +103,20 @@ class Session:
         """Run the steps that are left."""
         progress = Progress(sys.stdout) if self.control.rank == 0 else None
         self.reporter.observe("start")
-        self.revisions.wait_if_short(self.watch.capacity_bytes, self.stop)
+        if self.revisions is not None:
+            self.revisions.wait_if_short(self.watch.capacity_bytes, self.stop)
         for step in range(first_step, self.num_steps):
             if self.evaluations.has_stopped(self.checkpoints.loop):
                 return self._stop_early(step)
+            newest = 0 if self.revisions is None else self.revisions.newest
             (stopped, busy), known = self.control.least_of(
-                self.revisions.newest, self.stop.is_set, self.checkpoints.is_busy
+                newest, self.stop.is_set, self.checkpoints.is_busy
             )
             if stopped:
                 return self._leave(step)
             self.checkpoints.boundary(step, any_busy=busy)
-            self.revisions.boundary(step, known)
+            if self.revisions is not None:
+                self.revisions.boundary(step, known)
             self._run_step(step, progress)
             self.num_done = step + 1
             self._note_data()

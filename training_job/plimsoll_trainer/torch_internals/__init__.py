@@ -22,7 +22,21 @@ operators      see, count and name what runs
     FlopsHere            counts what is done with the parts of DTensors that are here
 
 in_place       is_in_place_unseen tells what autograd does in place unless a mode looks
+joint_graph    loss and gradients of a module, as torch's export traces both
+
+    export_joint         forward and backward pass; writes are results of the graph
+    export_forward       the forward pass alone
+    is_operator          tells what torch dispatches from functions of Python
+    operator_of          finds an operator by its name
+
 late_threads   wait_for_threads lets gloo let go of a result before the rank goes on
+graphs         operators of captured graphs: what they write, view and draw
+
+    ShapeEnv               holds the symbols that sizes stand for
+    NUMBER                 the operator that `item()` is
+    names_of, written_by   arguments of an operator, and those that it writes to
+    seen_specialisations   notes which code makes a constant of a symbol
+
 pipeline       torch's runtime of pipelines
 
     run_micro_batches    a step of torch's schedule on micro-batches that are split

@@ -136,14 +136,14 @@ def standing_buffers(schedule: Any) -> list[Tensor]:
     return [buffer for buffer in buffers if buffer is not None]
 
 
-def standing_input(schedule: Any) -> Tensor | None:
-    """Buffer that a stage keeps to receive one micro-batch into, None if it has none.
+def standing_inputs(schedule: Any) -> list[Tensor]:
+    """Buffers that a stage keeps to receive one micro-batch into, if it has any.
 
-    It may be written to: what it holds is of no use between two steps.
+    They may be written to: what they hold is of no use between two steps.
     """
     infos = schedule._stage.args_recv_info.get(0, ())
     buffers = [getattr(info, "buffer", None) for info in infos]
-    return next((one.detach() for one in buffers if one is not None), None)
+    return [one.detach() for one in buffers if one is not None]
 
 
 def send(tensor: Tensor, rank: int, group: dist.ProcessGroup) -> None:

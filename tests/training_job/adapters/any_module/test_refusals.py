@@ -1,0 +1,151 @@
+"""What from_module refuses: the cause, its line, and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from plimsoll_trainer.adapters.any_module import from_module
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.workload import AdamW
+
+
+class Base(nn.Module):
+    """A layer to train."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+
+class Branch(Base):
+    """Asks for a number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two ways."""
+        y: Tensor = self.layer(x)
+        if y.sum() > 0:  # the line
+            return y
+        return -y
+
+
+class FixedView(Base):
+    """Runs with a multiple of some samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Write the number of samples as a constant."""
+        y: Tensor = self.layer(x)
+        return y + torch.ones(7, 1)  # the line
+
+
+class Several(Base):
+    """Returns two tensors."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        """By name."""
+        y = self.layer(x)
+        return {"logits": y, "hidden": x}
+
+
+class Frozen(Base):
+    """Has nothing to train."""
+
+    def __init__(self) -> None:
+        """Freeze it."""
+        super().__init__()
+        self.requires_grad_(requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        return y
+
+
+class Double(torch.autograd.Function):
+    """Has a backward pass of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Twice."""
+        del ctx
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Not at all."""
+        del ctx
+        return grads[0] * 0
+
+
+class OwnGradient(Base):
+    """Calls it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = Double.apply(self.layer(x))
+        return y
+
+
+class Unused(Base):
+    """Leaves an input out."""
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        """Run it."""
+        del other
+        y: Tensor = self.layer(x)
+        return y
+
+
+class Foreign(Base):
+    """Fails for a cause of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raise."""
+        raise KeyError("lost", x.shape)
+
+
+X = torch.zeros(3, 4)
+REFUSED = [
+    (Branch(), X, {}, r"Branch asks for the numbers in a tensor at .*the line"),
+    (FixedView(), X, {}, r"FixedView runs with one number .*\(return y \+ .*the line"),
+    (Several(), X, {}, r"2 tensors, 'logits', 'hidden': name the one"),
+    (Several(), X, {"output": "scores"}, r"output 'scores' is no tensor"),
+    (Frozen(), X, {}, r"Frozen has no parameter that is trained"),
+    (OwnGradient(), X, {}, r"calls Double, a torch.autograd.Function"),
+    (Unused(), (X, X), {}, r"input 1 of the module .* leave it out"),
+    (Foreign(), X, {}, r"Foreign cannot be captured .*lost.*KeyError\(\"lost\", x"),
+    (Frozen(), (), {}, r"example_inputs is empty"),
+    (Unused(), (X, torch.zeros(2, 4)), {}, r"input 1 has 2 samples and input 0 has 3"),
+    (Unused(), (X, torch.tensor(1.0)), {}, r"example input 1 is a scalar"),
+    (Unused(), (X, 3), {}, r"example input 1 is of type int"),
+    (Several(), X, {"arguments": ("x", "y")}, r"arguments names 2 inputs, x, y"),
+    (lambda: 3, X, {}, r"a function that returns int: give an nn.Module"),
+    (lambda: nn.Linear(2, -1), X, {}, r"the function that builds the module fails"),
+    (Several(), X, {"most_layers": 0, "output": "logits"}, r"most_layers 0 is below 1"),
+]
+
+
+@pytest.mark.parametrize(("module", "inputs", "fields", "message"), REFUSED)
+def test_it_is_refused_in_one_line(
+    module: Any, inputs: Any, fields: dict[str, Any], message: str
+) -> None:
+    """With the name of what is wrong, and what to do."""
+    with pytest.raises(WorkloadError, match=message) as raised:
+        from_module(
+            module,
+            inputs,
+            loss=functional.mse_loss,
+            batch=lambda *_: (X, X),
+            optimizer=AdamW(),
+            **fields,
+        )
+    assert re.match(r"^[^\n]*$", str(raised.value))

@@ -1,0 +1,188 @@
+"""Capture of a step: what is in the graph, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_planner.records.graph_profile import GraphProfile
+from plimsoll_trainer.errors import OtherWorkloadError, WorkloadError
+from plimsoll_trainer.placed.capture import capture
+from plimsoll_trainer.placed.costs import Costs, OptimizerCost
+from plimsoll_trainer.placed.graph import CapturedGraph, Kind
+from plimsoll_trainer.placed.profile import profile_of, require_same
+from tests.support.branching import SAMPLES, branching
+
+
+class Small(nn.Module):
+    """Everything that needs care, in a few operators."""
+
+    def __init__(self, change: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        """Make two layers that share a weight, a norm, and what nobody uses."""
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.second.weight = self.first.weight
+        self.second.bias.requires_grad_(False)
+        self.norm, self.unused = nn.BatchNorm1d(16), nn.Linear(2, 2)
+        self.dropout, self.change = nn.Dropout(0.5), change
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pass through all that is used."""
+        h = torch.relu_(self.norm(self.first(x)))
+        found: Tensor = self.dropout(self.second(self.change(self, h)))
+        return found[:, :4]
+
+
+def as_it_is(model: nn.Module, h: Tensor) -> Tensor:
+    """Change nothing."""
+    del model
+    return h
+
+
+def captured(
+    change: Callable[[nn.Module, Tensor], Tensor] = as_it_is,
+) -> CapturedGraph:
+    """Graph of the small model with a change."""
+    return capture(branching(model=lambda: Small(change)), SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def graph() -> CapturedGraph:
+    """Graph of the small model as it is."""
+    return captured()
+
+
+def test_gradients_are_of_what_is_trained_and_used(graph: CapturedGraph) -> None:
+    """A shared weight has one; frozen and unused parameters, and buffers, have none."""
+    trained = {one.name for one in graph.states if one.gradient is not None}
+    assert trained == {"first.weight", "first.bias", "norm.weight", "norm.bias"}
+    others = {one.name for one in graph.states} - trained
+    assert {"second.bias", "unused.weight", "norm.running_mean"} <= others
+    assert "second.weight" not in others
+
+
+def test_nothing_is_written_but_buffers_by_a_node_beside_them(
+    graph: CapturedGraph,
+) -> None:
+    """It stands in the buffer's group, and waits for those that read the old value."""
+    writes = [node for node in graph.nodes if node.target.split(".")[1:2] == ["copy_"]]
+    states = {one.name: one.node for one in graph.states}
+    written = {node.inputs[0] for node in writes}
+    assert written == {
+        states[f"norm.{name}"]
+        for name in ("running_mean", "running_var", "num_batches_tracked")
+    }
+    for node in writes:
+        buffer = graph.nodes[node.inputs[0]]
+        assert node.storages == buffer.storages
+        readers = {
+            index
+            for index, one in enumerate(graph.nodes)
+            if node.inputs[0] in one.inputs and one is not node
+        }
+        assert readers <= {*node.waits, *node.inputs}
+    others = (n.target.split(".") for n in graph.nodes if n.target and n not in writes)
+    assert not any(name[1].endswith("_") for name in others)
+
+
+def test_what_shares_memory_is_in_one_group(graph: CapturedGraph) -> None:
+    """Views with what they view, results with the operator that returns several."""
+    groups = graph.groups
+    first: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for storage in node.storages:
+            assert groups[first.setdefault(storage, index)] == groups[index]
+        if node.kind is Kind.PART:
+            assert groups[index] == groups[node.inputs[0]]
+    assert len(set(groups)) < len(groups)
+    assert any(node.is_random for node in graph.nodes)
+
+
+def depends_on_numbers(model: nn.Module, h: Tensor) -> Tensor:
+    """Go another way where a sum is positive."""
+    del model
+    return h if h.sum() > 0 else -h
+
+
+def picks(model: nn.Module, h: Tensor) -> Tensor:
+    """Take as many numbers as are positive."""
+    del model
+    return h + h[h > 0].sum()
+
+
+def draws(model: nn.Module, h: Tensor) -> Tensor:
+    """Multiply by a random number of Python."""
+    del model
+    return h * random.random()  # noqa: S311 - the fault
+
+
+def has_generator(model: nn.Module, h: Tensor) -> Tensor:
+    """Add noise of a generator."""
+    del model
+    return h + torch.rand(h.shape, generator=torch.Generator())
+
+
+def detaches(model: nn.Module, h: Tensor) -> Tensor:
+    """Let no gradient through, and train nothing behind."""
+    model.requires_grad_(False)
+    return h.detach()
+
+
+@pytest.mark.parametrize(
+    ("change", "texts"),
+    [
+        (depends_on_numbers, ["asks for numbers", "test_capture.py:", "torch.where"]),
+        (picks, ["asks for numbers", "test_capture.py:", "chain of layers"]),
+        (draws, ["from Python or numpy", "by torch"]),
+        (has_generator, ["generator"]),
+        (detaches, ["does not depend on any parameter"]),
+    ],
+)
+def test_what_would_not_be_the_same_elsewhere_is_refused(
+    change: Callable[[nn.Module, Tensor], Tensor], texts: list[str]
+) -> None:
+    """The message names the operator or the line, and a way out."""
+    with pytest.raises(WorkloadError) as raised:
+        captured(change)
+    for text in texts:
+        assert text in str(raised.value)
+
+
+def profiled(graph: CapturedGraph) -> GraphProfile:
+    """Profile of a graph whose costs nobody looks at."""
+    free = OptimizerCost(state_bytes=8, step_bytes=0)
+    forms = {graph.nodes[one.node].form.text for one in graph.states}
+    return profile_of(graph, Costs(operators={}, optimizers=dict.fromkeys(forms, free)))
+
+
+def test_a_changed_model_is_refused_by_its_first_new_node(
+    graph: CapturedGraph,
+) -> None:
+    """The same model is accepted; of another one the first difference is named."""
+    planned = profiled(graph)
+    again = captured()
+    require_same(again, planned)
+    assert profiled(again).graph_digest == planned.graph_digest
+    changed = captured(lambda _, h: h * 2)
+    assert profiled(changed).graph_digest != planned.graph_digest
+    with pytest.raises(OtherWorkloadError) as raised:
+        require_same(changed, planned)
+    assert "aten.mul.Tensor" in str(raised.value)
+    assert "place this model again" in str(raised.value)
+
+
+def test_the_order_of_arguments_is_part_of_a_graph() -> None:
+    """A difference the other way round is another graph."""
+    one = profiled(captured(lambda _, h: h.sin() - h.cos()))
+    other = profiled(captured(lambda _, h: -(h.cos() - h.sin())))
+    swapped = captured(lambda _, h: torch.sub(*reversed([h.sin(), h.cos()])))
+    assert len({one.graph_digest, other.graph_digest}) == 2
+    with pytest.raises(OtherWorkloadError, match="node"):
+        require_same(swapped, one)

@@ -1,0 +1,153 @@
+"""The forward pass of a module as a graph, for any number of samples.
+
+In: a `Form`, inputs of which only shape and type count. Out: a `Capture`: the graph
+that `torch.export` makes of the training mode, in which operators write in place as the
+code does, dropout is one operator, and the number of samples is a symbol. Nothing is
+computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram, export
+
+from plimsoll_trainer.adapters.any_module.call import Call
+from plimsoll_trainer.adapters.any_module.forms import Form
+from plimsoll_trainer.adapters.any_module.refusals import refuse
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.torch_internals.graphs import InputKind, seen_specialisations
+
+PRIMES = (7, 11, 13, 17, 19, 23, 29, 31)
+"""Samples that a capture may take for example: a number that nothing else is."""
+PREFIX = "module."
+"""Of names inside of `Call`."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Held:
+    """A tensor of the module that the graph uses."""
+
+    name: str
+    """In the module, as in a checkpoint of it."""
+    tensor: Tensor
+    """Fake, or a constant of the code."""
+    persistent: bool
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is a parameter that is not frozen."""
+        return isinstance(self.tensor, nn.Parameter) and self.tensor.requires_grad
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Capture:
+    """A graph of the forward pass."""
+
+    graph: fx.Graph
+    root: fx.GraphModule
+    """Has the graphs inside of the graph."""
+    inputs: tuple[fx.Node, ...]
+    held: Mapping[fx.Node, Held]
+    output: fx.Node
+    samples: Any
+    """Symbol of the number of samples."""
+
+
+def capture(
+    form: Form, inputs: Sequence[Tensor], arguments: Sequence[str], output: str | None
+) -> Capture:
+    """Capture the forward pass.
+
+    Raises:
+        WorkloadError: it cannot be captured for any number of samples.
+    """
+    sizes = {size for one in inputs for size in one.shape[1:]}
+    count = next(prime for prime in PRIMES if prime not in sizes)
+    with form.mode:
+        examples = tuple(stand_in(one, count) for one in inputs)
+    call, samples = Call(form.module, arguments, output).train(), Dim("samples")
+    spec = (tuple({0: samples} for _ in inputs),)
+    with (
+        seen_specialisations() as seen,
+        mock.patch.object(
+            torch.autograd.Function, "apply", classmethod(refuse_own_gradient)
+        ),
+    ):
+        try:
+            program = export(call, examples, dynamic_shapes=spec, strict=False)
+        except WorkloadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - their code, and torch's
+            refuse(form.name, error, seen)
+    return captured(form, program)
+
+
+def stand_in(example: Tensor, count: int) -> Tensor:
+    """An input without values, in the type that a batch has in training."""
+    is_number = example.is_floating_point()
+    dtype = torch.get_default_dtype() if is_number else example.dtype
+    return torch.empty((count, *example.shape[1:]), dtype=dtype, device="cpu")
+
+
+def refuse_own_gradient(function: type, *args: Any, **kwargs: Any) -> Any:
+    """Refuse a function with a backward pass of its own, which a graph loses.
+
+    Raises:
+        WorkloadError: always.
+    """
+    del args, kwargs
+    raise WorkloadError(
+        f"the module calls {function.__qualname__}, a torch.autograd.Function, whose "
+        "backward pass a captured graph would lose: let autograd derive it, or write "
+        "the layers yourself (plimsoll_trainer.adapters.sequential.from_factories)"
+    )
+
+
+def captured(form: Form, program: ExportedProgram) -> Capture:
+    """Read what the export says of its inputs."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    first_name: dict[int, str] = {}
+    for name, one in (*form.module.named_parameters(), *form.module.named_buffers()):
+        first_name.setdefault(id(one), name)
+    held: dict[fx.Node, Held] = {}
+    inputs: list[fx.Node] = []
+    for spec in program.graph_signature.input_specs:
+        node = nodes[spec.arg.name]
+        if spec.kind is InputKind.USER_INPUT:
+            inputs.append(node)
+            continue
+        target = str(spec.target)
+        tensor = tensor_of(program, target)
+        name = first_name.get(id(tensor), target.removeprefix(PREFIX))
+        held[node] = Held(name, tensor, persistent=bool(spec.persistent))
+    [output] = program.graph.output_node().args[0]
+    size = inputs[0].meta["val"].shape[0]
+    return Capture(
+        graph=program.graph,
+        root=program.graph_module,
+        inputs=tuple(inputs),
+        held=held,
+        output=output,
+        samples=size.node.expr,
+    )
+
+
+def tensor_of(program: ExportedProgram, target: str) -> Tensor:
+    """Parameter, buffer or constant of an exported program.
+
+    Raises:
+        WorkloadError: it is no tensor.
+    """
+    found = program.constants.get(target, program.state_dict.get(target))
+    if not isinstance(found, Tensor):
+        raise WorkloadError(
+            f"the module uses {target!r}, a {type(found).__name__}, which is no tensor "
+            "and cannot be a part of a layer"
+        )
+    return found
