@@ -217,9 +217,9 @@ def measure() -> Iterator[Measurement]:
 def row_of(name: str, made: Chained, seconds: float) -> tuple[str, ...]:
     """A row of the page."""
     tensors = {
-        held.name: held.tensor.numel()
-        for held in made.captured.held.values()
-        if held.is_trained
+        own.name: own.tensor.numel()
+        for own in made.captured.owned.values()
+        if own.is_trained
     }
     kinds = {
         digest_of(one, part) for one, part in zip(made.slices, made.parts, strict=True)

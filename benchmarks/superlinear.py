@@ -3,10 +3,10 @@
 Parameters, gradients and optimizer state are there once, however many devices share
 them. So what is left for values grows faster than the number of devices: ParDNN
 (Qararyah et al., 2020) claims batches that grow superlinearly. For each model the cap
-is a tenth above its states; the batch is one micro-batch. The largest is found by
-bisection over placements, then trained for two steps by as many processes, each of
-which has no byte above the cap. One sample more is placed as well: what is found for
-it, if anything, does not fit. Written to docs/benchmarks/superlinear.md.
+is what two samples take on one device; the batch is one micro-batch. The largest is
+found by bisection over placements, then trained for two steps by as many processes,
+each of which has no byte above the cap. One sample more is placed as well: what is
+found for it, if anything, does not fit. Written to docs/benchmarks/superlinear.md.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from tests.support.ranks import run_on_device
 
 MODELS = ("two towers", "u-net", "t5")
 DEVICES = (1, 2, 3)
-ROOM = 1.1
-"""Cap over the states of the whole model."""
+FEW = 2
+"""Samples that one device has just room for."""
+MUCH_BYTES = 2**40
 MOST = 1024
 """Samples that are tried at most."""
 LINK = Link(bandwidth_bytes_per_s=1e9, latency_s=1e-4)
@@ -53,8 +54,9 @@ HEAD = (
 PROSE = """# Largest batch under one cap
 
 `make bench-superlinear` writes this page. Operators are placed one by one on devices
-that have a tenth more than parameters, gradients and Adam's state of the whole model
-take. The batch is one micro-batch of one replica. "Trained" are two steps by real
+that have as much memory as the fastest order of two samples takes on one device:
+parameters, gradients and Adam's state of the whole model, and the values of two.
+The batch is one micro-batch of one replica. "Trained" are two steps by real
 processes on emulated devices under that cap to the byte; "one sample more" is the
 verdict on the next larger batch: undecided means that no placement was found and no
 bound proves that there is none, fails that one does.
@@ -143,7 +145,7 @@ def measure() -> Iterator[Measurement]:
     rows, wanted = list[tuple[str, ...]](), sys.argv[1:]
     for name in wanted or MODELS:
         states = state_bytes(profile(name, 1))
-        cap_bytes = int(ROOM * states)
+        cap_bytes = placed(name, FEW, 1, MUCH_BYTES).peak_bytes
         first = last = 0
         for count in DEVICES:
             found = largest(name, count, cap_bytes)

@@ -44,6 +44,11 @@ class Model:
     """Of its last dimension, each place of which is a sample of cross entropy."""
     arguments: tuple[str, ...] = ()
     output: str | None = None
+    micro_batch: int = 0
+    """That a norm over the batch is trained with; 0: there is none."""
+    room: float = 0.45
+    """Of a device, as a part of parameters, gradients and Adam's state: less than one
+    device needs, and more than the largest layer, which has most of a small U-Net."""
 
 
 def of_transformers(config: str, model: str, **fields: Any) -> nn.Module:
@@ -324,17 +329,17 @@ MODELS = {
         output="logits",
     ),
     "clip": Model(build=Clip, shapes=(TEXT, IMAGE), classes=8),
-    "u-net": Model(build=UNet, shapes=(IMAGE,), classes=4),
+    "u-net": Model(build=UNet, shapes=(IMAGE,), classes=4, room=1.12),
     "two towers": Model(build=TwoTowers, shapes=((4, WIDTH),) * 2, classes=8),
     "conditioned": Model(build=Conditioned, shapes=((4, WIDTH), (1, 4)), classes=8),
     "experts": Model(build=Experts, shapes=(TEXT,)),
-    "residual maps": Model(build=ResidualMaps, shapes=(IMAGE,), classes=8),
+    "residual maps": Model(build=ResidualMaps, shapes=(IMAGE,), classes=8, room=1.2),
     "vit": Model(build=vit, shapes=(IMAGE,), classes=8),
-    "densenet": Model(build=densenet, shapes=((3, 32, 32),), classes=8),
+    "densenet": Model(
+        build=densenet, shapes=((3, 32, 32),), classes=8, micro_batch=4, room=2.0
+    ),
     "resnet": Model(
-        build=resnet,
-        shapes=((3, 32, 32),),
-        classes=8,
+        build=resnet, shapes=((3, 32, 32),), classes=8, micro_batch=4, room=0.8
     ),
 }
 
@@ -363,7 +368,7 @@ def loss(output: Tensor, targets: Tensor) -> Tensor:
 def samples(model: Model, step: int, first: int, count: int) -> Batch:
     """Noise, and a class for each sample that follows from it."""
     inputs, targets = made(model, step, first, count)
-    return (inputs if len(inputs) > 1 else inputs[0]), targets
+    return (inputs[0] if len(inputs) == 1 else inputs), targets
 
 
 def made(

@@ -92,6 +92,8 @@ def graph_profile(
         output_bytes=tuple(num_bytes),
         is_contiguous=(True,) * length,
         workspace_bytes=(0,) * length,
+        packed_workspace_bytes=(0,) * length,
+        mixed_workspace_bytes=(0,) * length,
         group=tuple(range(length)),
         is_random=(False,) * length,
     )

@@ -55,7 +55,8 @@ class InvalidFieldError(InvalidInputError):
 
     def text(self) -> str:
         """Text of the error."""
-        return f"{self.path}: got {shorten(self.value)}, allowed is {self.allowed}"
+        given = "nothing" if self.value is None else shorten(self.value)
+        return f"{self.path}: got {given}, allowed is {self.allowed}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the parts when the error crosses a process border."""

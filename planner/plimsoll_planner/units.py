@@ -12,13 +12,13 @@ from collections.abc import Callable
 from decimal import Decimal
 
 MIB, GIB = 2**20, 2**30
-UNITS = {"KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40}
-QUANTITY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([KMGT]iB)")
+UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40}
+QUANTITY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(B|[KMGT]iB)")
 S_PER_HOUR = 3600
 
 
 def bytes_of(text: str) -> int | None:
-    """Bytes of an amount such as `1.5GiB`; None if it is none."""
+    """Bytes of an amount such as `1.5GiB` or `1.50 GiB`; None if it is none."""
     found = QUANTITY.fullmatch(text)
     return int(float(found[1]) * UNITS[found[2]]) if found else None
 

@@ -28,7 +28,7 @@ from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import open_store
 from plimsoll_planner.records.certificate import Certificate
-from plimsoll_planner.records.plan import Stage
+from plimsoll_planner.records.plan import HybridPlan
 from tests.support.drawing import CHOSEN
 from tests.support.home_runs import Ended, HomeRun
 from tests.support.make import make
@@ -41,6 +41,7 @@ NAMES = (
     "override",
     "shared-layer",
     "offload",
+    "two-towers",
     "tiny-gpt",
     "tiny-llama",
     "llama-8b",
@@ -88,20 +89,20 @@ class Example:
         assert found is not None
         return found.message
 
-    def stages(self) -> tuple[Stage, ...]:
-        """Stages of the latest attempt."""
+    def plan(self) -> HybridPlan:
+        """Of the latest attempt."""
         uid = self.stored().uid
 
-        async def find() -> tuple[Stage, ...]:
+        async def find() -> HybridPlan:
             async with open_store(self.run.home.store) as store:
                 attempts = await store.attempts.of(uid)
-            return attempts[-1].plan.stages
+            return attempts[-1].plan
 
         return asyncio.run(find())
 
     def cuts(self) -> list[int]:
         """First layer of each stage of the latest attempt."""
-        return [stage.chunks[0].first_layer for stage in self.stages()]
+        return [stage.chunks[0].first_layer for stage in self.plan().stages]
 
     def certificate(self) -> Certificate:
         """Whole certificate of the latest question."""
@@ -211,7 +212,10 @@ def require_trained(example: Example) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [QUICKSTART, "own-module", pytest.param("tiny-llama", marks=pytest.mark.nightly)],
+    [
+        *(QUICKSTART, "own-module", "two-towers"),
+        pytest.param("tiny-llama", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_model_trains_on_the_fewest_devices(
     name: str, futures: dict[str, Future[Example]]
@@ -225,6 +229,16 @@ def test_a_model_trains_on_the_fewest_devices(
     assert example.status.certificate.verdict == "fails"
     assert example.certificate().is_proof
     require_trained(example)
+
+
+def test_operators_are_placed_one_by_one(futures: dict[str, Future[Example]]) -> None:
+    """Every device has some, and the report shows what each holds over a step."""
+    example = done(futures, "two-towers")
+    placement = example.plan().placement
+    assert placement is not None
+    assert set(placement.devices) == {0, 1}
+    report = example.run.home.root.glob("plans/*/report.html")
+    assert "is the fullest" in next(report).read_text()
 
 
 def test_the_quickstart_writes_its_report(futures: dict[str, Future[Example]]) -> None:
@@ -277,7 +291,7 @@ def test_a_layer_that_no_device_holds_is_shared(
 ) -> None:
     """Two devices train it; without a tensor degree both answers name the layer."""
     shared = done(futures, "shared-layer")
-    assert [stage.variant.tensor_degree for stage in shared.stages()] == [2]
+    assert [stage.variant.tensor_degree for stage in shared.plan().stages] == [2]
     require_trained(shared)
     run = shared.run.copy(tmp_path)
     text = run.manifest.read_text()
@@ -298,7 +312,7 @@ def test_activations_that_no_device_holds_wait_on_the_host(
 ) -> None:
     """One device trains it; without offloading it runs out of memory, as predicted."""
     offload = done(futures, "offload")
-    assert all(stage.offloaded_layers for stage in offload.stages())
+    assert all(stage.offloaded_layers for stage in offload.plan().stages)
     require_trained(offload)
     run = offload.run.copy(tmp_path)
     text = run.manifest.read_text()

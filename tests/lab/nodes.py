@@ -30,6 +30,8 @@ from tests.lab.processes import Processes, answers
 
 INIT = Path(__file__).parent / "nodes_init.sh"
 DNS_READY_PORT = 8181
+DEVICE_PLUGINS = "var/lib/kubelet/device-plugins/kubelet.sock"
+"""Where a kubelet listens for device plugins, whatever its flags say."""
 
 
 def require() -> Path:
@@ -56,7 +58,7 @@ def start(processes: Processes, *, num_nodes: int) -> dict[str, Any]:
     slot = processes.slot
     nodes = range(num_nodes)
     listen = Listen(host=slot.node_address(0), service_range=str(slot.services))
-    _enter_namespaces(processes, num_nodes)
+    plugins = _enter_namespaces(processes, num_nodes) / DEVICE_PLUGINS
     node_files.write_shared(slot)
     for node in nodes:
         node_files.write_node(slot, node)
@@ -77,7 +79,11 @@ def start(processes: Processes, *, num_nodes: int) -> dict[str, Any]:
     # Not before all imports are done: a kubelet looks at every mount when it starts,
     # and dies of one that an import, also of another node, has meanwhile undone.
     for node in nodes:
+        is_remade = partial(_is_remade, plugins, _changed_ns(plugins))
         processes.start_binary(f"kubelet-{node}", *node_files.kubelet_flags(slot, node))
+        # In turn: each removes the socket of the one before and makes its own, and dies
+        # where another makes one in between.
+        processes.wait_until(f"the kubelet of node{node}", is_remade)
     dns = f"http://{slot.bridge_address}:{DNS_READY_PORT}/ready"
     processes.wait_until("the cluster's DNS", lambda: answers(dns) is not None)
     processes.wait_until(
@@ -86,8 +92,25 @@ def start(processes: Processes, *, num_nodes: int) -> dict[str, Any]:
     return {"nodes": [f"node{node}" for node in nodes]}
 
 
-def _enter_namespaces(processes: Processes, num_nodes: int) -> None:
-    """Make the namespaces and the link to them, for all that is started from now on."""
+def _changed_ns(socket: Path) -> int | None:
+    """When a socket was made; None while there is none."""
+    try:
+        return socket.stat().st_ctime_ns
+    except FileNotFoundError:
+        return None
+
+
+def _is_remade(socket: Path, former_ns: int | None) -> bool:
+    """Whether a socket is there and another than the former."""
+    return _changed_ns(socket) not in (former_ns, None)
+
+
+def _enter_namespaces(processes: Processes, num_nodes: int) -> Path:
+    """Make the namespaces and the link to them, for all that is started from now on.
+
+    Returns:
+        The root of the file system inside.
+    """
     slot = processes.slot
     init = processes.start(
         "namespaces",
@@ -113,6 +136,7 @@ def _enter_namespaces(processes: Processes, num_nodes: int) -> None:
         *("nsenter", f"--mount={space}/mnt", f"--net={space}/net"),
         f"--pid={space}/pid_for_children",
     )
+    return Path(f"/proc/{init.pid}/root")
 
 
 def _ip(arguments: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_planner.units import at_least, at_most, number_text
+from plimsoll_planner.units import at_least, at_most, bytes_of, number_text
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,14 @@ def test_what_is_needed_is_rounded_up_and_what_there_is_down(
     """A miss by one byte still reads as a miss."""
     assert at_least(num_bytes) == needed
     assert at_most(num_bytes) == had
+
+
+@pytest.mark.parametrize("num_bytes", [1, 424, 2**20 - 1, 3 * 2**29])
+def test_what_is_shown_can_be_typed(num_bytes: int) -> None:
+    """With a blank before the unit, or without one."""
+    shown = at_least(num_bytes)
+    assert bytes_of(shown) == bytes_of(shown.replace(" ", "")) == num_bytes
+    assert bytes_of("1 gb") is None
 
 
 def test_numbers_have_the_digits_that_matter_and_no_exponent() -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tests.support.own_operator import Cubes
 
 WORDS = 40
 SMALL: dict[str, Any] = {"vocab_size": WORDS, "pad_token_id": 0}
@@ -337,6 +340,36 @@ class InPlace(nn.Module):
         return x
 
 
+class Averages(nn.Module):
+    """Writes buffers under torch.no_grad, and what a gradient still comes back to."""
+
+    mean: Tensor
+    slow: Tensor
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.normed = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
+        self.register_buffer("mean", torch.zeros(8))
+        self.register_buffer("slow", torch.zeros(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 1, 8] -> [b, 1, 8]."""
+        first, second, third = self.layers
+        y = first(x) / x.shape[0] ** 0.5
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(y.mean((0, 1)))
+            self.slow.lerp_(first.get_parameter("weight"), 0.5)
+            target = functional.linear(x, self.slow)
+            y.mul_(2.0)
+        y = self.normed(y + self.mean).relu()
+        with torch.no_grad():
+            seen = second(y).tanh()
+        made: Tensor = third(second(y) * seen) + target
+        return made
+
+
 class TwoInputs(nn.Module):
     """A condition is added in every block, as the time in a diffusion model."""
 
@@ -396,5 +429,7 @@ MODELS = {
     "experts": model(Experts, (8,)),
     "shared": model(Shared, (8,)),
     "in_place": model(InPlace, (2, 8)),
+    "averages": model(Averages, (1, 8)),
+    "own_operator": model(partial(Cubes, 8, 4), (1, 8)),
     "two_inputs": model(TwoInputs, (2, 8), (1, 4)),
 }

@@ -29,17 +29,21 @@ from plimsoll_planner.records.offer import Link
 from plimsoll_trainer.devices.device import HostDevice
 from plimsoll_trainer.emulated.device import EmulatedDevice, host_memory
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.engine.training import NORM_OFFSET
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.placed.capture import capture, capture_evaluation
 from plimsoll_trainer.placed.costs import measured
-from plimsoll_trainer.placed.evaluating import PlacedEvaluation
+from plimsoll_trainer.placed.evaluating import PlacedEvaluation, mean_loss
 from plimsoll_trainer.placed.graph import CapturedGraph
 from plimsoll_trainer.placed.profile import profile_of
-from plimsoll_trainer.placed.training import NORM_OFFSET, PlacedTrainer
+from plimsoll_trainer.placed.training import PlacedTrainer
 from plimsoll_trainer.placed.workload import PlacedWorkload, Tensors
 from plimsoll_trainer.workload import AdamW
+from tests.support.own_operator import Cubes
 
 SAMPLES, CLASSES, WIDTH = 8, 4, 24
+NUM_RANDOM = 3
+"""Placements that `run_placed` draws."""
 Made = TypeVar("Made")
 
 
@@ -165,6 +169,73 @@ class ResidualMaps(nn.Module):
         return found
 
 
+class Gaps(nn.Module):
+    """Tensors whose storages have fewer or more numbers than they have."""
+
+    def __init__(self) -> None:
+        """Expand a buffer, and take a row for a parameter."""
+        super().__init__()
+        self.register_buffer("scale", torch.full((1,), 0.5).expand(16))
+        self.row = nn.Parameter(torch.rand(2, 16)[0])
+        self.enter, self.head = nn.Linear(16, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify vectors of 16 numbers."""
+        found: Tensor = self.head(self.enter(x) * self.scale * self.row)
+        return found
+
+
+class Turned(nn.Module):
+    """Parts of a tensor with columns first, which operators keep, and a copy of one."""
+
+    def __init__(self) -> None:
+        """Make its matrices."""
+        super().__init__()
+        self.enter, self.head = nn.Linear(16, WIDTH), nn.Linear(WIDTH // 2, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify vectors of 16 numbers."""
+        left, right = (part.t() for part in self.enter(x).chunk(2, -1))
+        right = functional.relu(right.clone())  # a copy has rows first again
+        found: Tensor = self.head((left.tanh() * right).t())
+        return found
+
+
+class OneChannel(nn.Module):
+    """Maps of one channel, channels last: kernels give it strides as they like."""
+
+    def __init__(self) -> None:
+        """Make its layers."""
+        super().__init__()
+        self.enter, self.norm = nn.Linear(16, 32), nn.LayerNorm(4)
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 12).view(3, 4))
+        self.head = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify vectors of 16 numbers."""
+        maps = self.norm(self.enter(x).view(-1, 8, 4, 1).permute(0, 3, 1, 2))
+        wide = maps.unsqueeze(3).expand(-1, 1, 8, 3, 4) * self.scale
+        mixed = wide.tanh() * torch.arange(1.0, 25.0).view(8, 3, 1)
+        found: Tensor = self.head(mixed.sum((1, 2, 3)))
+        return found
+
+
+class Products(nn.Module):
+    """A product of two parts of one tensor, which its operator copies first."""
+
+    def __init__(self) -> None:
+        """Make its matrices."""
+        super().__init__()
+        self.enter, self.head = nn.Linear(16, 128), nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify vectors of 16 numbers."""
+        parts = self.enter(x).view(-1, 8, 16)
+        left, right = parts[:, :, ::2], parts[:, :, 1::2]
+        found: Tensor = self.head(torch.bmm(left, right).tanh().mean(1))
+        return found
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "towers": Towers,
     "u-net": UNet,
@@ -172,6 +243,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "mixture": Mixture,
     "batch norm": ResidualMaps,
     "dropout": partial(Towers, 0.2),
+    "gaps": Gaps,
+    "turned": Turned,
+    "one channel": OneChannel,
+    "products": Products,
+    "own operator": partial(Cubes, 16, CLASSES),
 }
 
 
@@ -183,6 +259,12 @@ def samples(step: int, first: int, count: int) -> Tensors:
         found.append(torch.randn(16, generator=generator))
     x = torch.stack(found)
     return x, (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
+
+
+def slices(step: int, first: int, count: int) -> Tensors:
+    """The same without the first of them, and targets that are one number expanded."""
+    x, _ = samples(step, first, count + 1)
+    return x[1:], x[1:, :1].sigmoid().expand(-1, CLASSES)
 
 
 def others(step: int, first: int, count: int) -> Tensors:
@@ -200,7 +282,7 @@ def branching(name: str = "towers", **fields: Any) -> PlacedWorkload:
     defaults: dict[str, Any] = {
         "model": MODELS[name],
         "loss": loss_of,
-        "batch": samples,
+        "batch": slices if name == "gaps" else samples,
         "optimizer": AdamW(learning_rate=1e-2),
     }
     return PlacedWorkload(**(defaults | fields))
@@ -261,8 +343,8 @@ class Run:
     peaks: list[int]
     """Of each step."""
     predicted: int
-    evaluated: float
-    """Loss on other samples, after the last step; 0 if nobody asks."""
+    evaluated: float | None
+    """Loss on other samples, after the last step; None if nobody asks."""
 
 
 def measured_profile(
@@ -296,7 +378,7 @@ def run_placed(
     placements = [
         on_one_device(profile, num),
         placed_by_planner(profile, num),
-        placed_at_random(profile, num, 0),
+        *(placed_at_random(profile, num, seed) for seed in range(NUM_RANDOM)),
     ]
     evaluation: CapturedGraph | None = None
     if evaluates:
@@ -333,9 +415,9 @@ def steps_of(
         device.reset_peak()
         results.append(trainer.run_step(step))
         peaks.append(device.peak_bytes)
-    evaluated = 0.0
+    evaluated: float | None = None
     if evaluation is not None:
-        evaluated = PlacedEvaluation(trainer, evaluation, SAMPLES).run(others, 1)
+        evaluated = loss_of_others(trainer, evaluation, SAMPLES)
     return Run(
         losses=[float(one.loss) for one in results],
         norms=[float(one.gradient_norm) for one in results],
@@ -343,6 +425,14 @@ def steps_of(
         predicted=int(Curve(placed).peak[world.stage]),
         evaluated=evaluated,
     )
+
+
+def loss_of_others(
+    trainer: PlacedTrainer, evaluation: CapturedGraph, num_samples: int
+) -> float:
+    """Loss on other samples, which whole micro-batches take."""
+    passes = {trainer.micro_batch: PlacedEvaluation(trainer, evaluation, SAMPLES)}
+    return mean_loss(trainer, passes, others, num_samples)
 
 
 def run_eagerly(workload: PlacedWorkload, num_steps: int) -> Run:

@@ -266,11 +266,14 @@ class Stage:
         ledger.hold(("sent", micro_batch), sent)
 
 
-def gradients_held(values: list[Carried], run: tuple[int, int]) -> list[Held]:
+def gradients_held(
+    values: list[Carried], run: tuple[int, int], which: str
+) -> list[Held]:
     """Gradients that live during each layer's backward pass, last layer first.
 
     Walked from the last layer: what is received stays, and takers add to it; what they
-    make otherwise lives till the giver has it.
+    make otherwise lives till the giver has it. Lower bytes do not count what is
+    received once the giver is done: it may be what comes to the layer in front.
     """
     received = [
         value for value in values if value.crosses(run[1]) and value.has_gradient
@@ -279,6 +282,8 @@ def gradients_held(values: list[Carried], run: tuple[int, int]) -> list[Held]:
     found: list[Held] = []
     for layer in reversed(range(*run)):
         made = [value for value in made if value.giver != layer]
+        if which == "lower":
+            received = [value for value in received if value.giver <= layer]
         own = sum(value.num_bytes for value in received if value.giver == layer)
         every = sum(value.num_bytes for value in (*received, *made))
         found.append(Held(layer=layer, others=every - own, own=own))

@@ -160,7 +160,7 @@ class Judge(Clock):
         values = self.values(mesh)
         one += sum(v.num_bytes for v in values if first <= v.giver < end)
         worst = live = 0
-        gradients = {one.layer: one for one in gradients_held(values, run)}
+        gradients = {one.layer: one for one in gradients_held(values, run, self.which)}
         for layer in range(first, end):
             u_before = 0
             if layer > first:

@@ -13,7 +13,7 @@ from plimsoll_planner.graph.curve import Curve
 from plimsoll_planner.graph.levels import levels_of, send_seconds
 from plimsoll_planner.graph.order import list_order, positions
 from plimsoll_planner.graph.transfers import Placed, all_sends
-from plimsoll_planner.graph.walk import walked
+from plimsoll_planner.graph.walk import walked_s
 from plimsoll_planner.records.graph_profile import GraphProfile
 from plimsoll_planner.records.offer import Link
 from tests.support.placement_truth import Truth
@@ -59,7 +59,7 @@ def in_list_order(
         )
         yield Found(
             peak_bytes=int(Curve(placed).peak.max()),
-            makespan_s=walked(placed, all_sends(placed), send_s).makespan_s,
+            makespan_s=walked_s(placed, all_sends(placed), send_s),
         )
 
 

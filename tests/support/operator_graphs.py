@@ -19,6 +19,7 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.placement_plan import (
     Contributor,
+    ContributorKind,
     DevicePeak,
     PlacementBounds,
     PlacementPlan,
@@ -41,7 +42,12 @@ class Node:
     """Storages; None: one of its own."""
     own_bytes: int | None = None
     """Of the storage of its own; None: as many as it sends."""
+    more_bytes: tuple[int, ...] = ()
+    """Of each further storage of its own, also of a node that has `holds`."""
     workspace_bytes: int = 0
+    packed_workspace_bytes: int | None = None
+    """None: as many, however arguments lie."""
+    mixed_workspace_bytes: int | None = None
     is_contiguous: bool = True
 
 
@@ -50,7 +56,7 @@ class Weight:
     """One parameter."""
 
     node: int
-    gradient: int | None
+    gradient: int | None = None
     num_bytes: int
     step_bytes: int = 0
 
@@ -80,19 +86,9 @@ def a_graph(
         for sources, carries in ((node.inputs, True), (node.waits_for, False))
         for source in sources
     ]
-    columns = NodeColumns(
-        name=tuple(f"n{place}" for place in range(len(nodes))),
-        operator=(0,) * len(nodes),
-        seconds=tuple(node.seconds for node in nodes),
-        output_bytes=tuple(node.output_bytes for node in nodes),
-        is_contiguous=tuple(node.is_contiguous for node in nodes),
-        workspace_bytes=tuple(node.workspace_bytes for node in nodes),
-        group=tuple(made.group),
-        is_random=(False,) * len(nodes),
-    )
     parts = (
         ("op",),
-        columns,
+        columns_of(nodes, made.group),
         GraphEdges(
             source=tuple(one[0] for one in edges),
             target=tuple(one[1] for one in edges),
@@ -140,7 +136,7 @@ def a_placement(**fields: Any) -> PlacementPlan:
     """That graph on two devices, worked out by hand.
 
     The first node stands on device 0 and sends to device 1, which sends the gradient
-    home; each send is over before the next node runs.
+    back; each send is over before the next node runs.
     """
     weight = {"parameter_bytes": 100, "gradient_bytes": 100, "optimizer_bytes": 200}
     nothing = dict.fromkeys(weight, 0)
@@ -148,16 +144,18 @@ def a_placement(**fields: Any) -> PlacementPlan:
         **(weight | {"peak_bytes": 500, "place": 0, "value_bytes": 100}),
         received_bytes=0,
         transient_bytes=0,
-        contributors=(Contributor(name="n0", num_bytes=100, is_received=False),),
+        contributors=(
+            Contributor(name="n0", num_bytes=100, kind=ContributorKind.VALUE),
+        ),
     )
     second = DevicePeak(
         **(nothing | {"peak_bytes": 210, "place": 2, "value_bytes": 110}),
         received_bytes=100,
         transient_bytes=0,
         contributors=(
-            Contributor(name="n2", num_bytes=100, is_received=False),
-            Contributor(name="n0", num_bytes=100, is_received=True),
-            Contributor(name="n1", num_bytes=10, is_received=False),
+            Contributor(name="n2", num_bytes=100, kind=ContributorKind.VALUE),
+            Contributor(name="n0", num_bytes=100, kind=ContributorKind.RECEIVED),
+            Contributor(name="n1", num_bytes=10, kind=ContributorKind.VALUE),
         ),
     )
     defaults: dict[str, Any] = {
@@ -195,16 +193,17 @@ def a_placement(**fields: Any) -> PlacementPlan:
 
 def add_storages(made: Made, place: int, node: Node) -> None:
     """Give a node its storages and its group."""
+    held, added = list(node.holds or ()), list(node.more_bytes)
     if node.holds is None:
-        made.storage_bytes.append(
-            node.output_bytes if node.own_bytes is None else node.own_bytes
-        )
-        made.pairs.append((place, len(made.storage_bytes) - 1))
+        added.insert(0, node.output_bytes if node.own_bytes is None else node.own_bytes)
         made.group.append(max(made.group, default=-1) + 1)
-        return
-    made.pairs += [(place, storage) for storage in node.holds]
-    holder = next(n for n, s in made.pairs if s == node.holds[0])
-    made.group.append(made.group[holder])
+    else:
+        holder = next(n for n, s in made.pairs if s == held[0])
+        made.group.append(made.group[holder])
+    for num_bytes in added:
+        held.append(len(made.storage_bytes))
+        made.storage_bytes.append(num_bytes)
+    made.pairs += [(place, storage) for storage in held]
 
 
 def parameters_of(weights: list[Weight]) -> ParameterColumns:
@@ -221,8 +220,36 @@ def parameters_of(weights: list[Weight]) -> ParameterColumns:
     )
 
 
-def random_graph(num_nodes: int, seed: int) -> GraphProfile:
-    """A graph with views, writes in place, waits, kept values and parameters."""
+def columns_of(nodes: list[Node], group: list[int]) -> NodeColumns:
+    """Columns of nodes, all of one operator."""
+    return NodeColumns(
+        name=tuple(f"n{place}" for place in range(len(nodes))),
+        operator=(0,) * len(nodes),
+        seconds=tuple(node.seconds for node in nodes),
+        output_bytes=tuple(node.output_bytes for node in nodes),
+        is_contiguous=tuple(node.is_contiguous for node in nodes),
+        workspace_bytes=tuple(node.workspace_bytes for node in nodes),
+        packed_workspace_bytes=tuple(
+            other_workspace(node, node.packed_workspace_bytes) for node in nodes
+        ),
+        mixed_workspace_bytes=tuple(
+            other_workspace(node, node.mixed_workspace_bytes) for node in nodes
+        ),
+        group=tuple(group),
+        is_random=(False,) * len(nodes),
+    )
+
+
+def other_workspace(node: Node, stated: int | None) -> int:
+    """Workspace of a node whose arguments were sent."""
+    return node.workspace_bytes if stated is None else stated
+
+
+def random_graph(num_nodes: int, seed: int, several: float = 0.0) -> GraphProfile:
+    """A graph with views, writes in place, waits, kept values and parameters.
+
+    `several` is the share of nodes that have a storage more.
+    """
     rng = random.Random(seed)  # noqa: S311 - the seed is in the test's name
     nodes: list[Node] = []
     owned: list[int | None] = []
@@ -234,6 +261,7 @@ def random_graph(num_nodes: int, seed: int) -> GraphProfile:
         inputs = tuple(sorted({rng.choice(near) for _ in range(num_inputs)}))
         viewed = [one for one in inputs if owned[one] is not None]
         is_view = bool(viewed) and rng.random() < 0.2
+        has_more = several > 0 and rng.random() < several
         waits = {rng.choice(near)} - set(inputs) if place > 3 else set[int]()
         nodes.append(
             Node(
@@ -243,12 +271,15 @@ def random_graph(num_nodes: int, seed: int) -> GraphProfile:
                 waits_for=tuple(waits) if rng.random() < 0.1 else (),
                 holds=(owned[viewed[0]] or 0,) if is_view else None,
                 own_bytes=rng.randint(0, 4000),
+                more_bytes=(rng.randint(0, 2000),) if has_more else (),
                 workspace_bytes=rng.choice([0, 0, rng.randint(0, 3000)]),
+                packed_workspace_bytes=rng.choice([None, rng.randint(0, 3000)]),
+                mixed_workspace_bytes=rng.choice([None, rng.randint(0, 3000)]),
                 is_contiguous=rng.random() < 0.8,
             )
         )
         owned.append(None if is_view else num_storages)
-        num_storages += not is_view
+        num_storages += (not is_view) + has_more
     behind = num_nodes // 2
     sources = [place for place in range(behind) if owned[place] is not None]
     chosen = rng.sample(sources, min(len(sources), 1 + num_nodes // 12))
@@ -261,9 +292,13 @@ def random_graph(num_nodes: int, seed: int) -> GraphProfile:
         )
         for place in chosen
     ]
-    standing = tuple(owned[place] or 0 for place in chosen if rng.random() < 0.5)
+    standing: list[int] = []
+    for weight in weights:
+        if rng.random() < 0.5:
+            standing.append(owned[weight.node] or 0)
+            weight.num_bytes = max(weight.num_bytes, nodes[weight.node].own_bytes or 0)
     outputs = tuple(sorted({num_nodes - 1, rng.randrange(num_nodes)}))
-    return a_graph(nodes, weights, outputs, standing)
+    return a_graph(nodes, weights, outputs, tuple(standing))
 
 
 def without_seconds(profile: GraphProfile, place: int) -> GraphProfile:

@@ -15,7 +15,7 @@ from plimsoll_planner.records.offer import Link
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sent:
-    """One send, with all uses of its copy."""
+    """One send, with the moments at which nodes read its copy."""
 
     node: int
     source: int
@@ -43,12 +43,12 @@ class Truth:
         ):
             if carries:
                 self.readers[source].append(target)
-        self.homes: dict[int, set[int]] = defaultdict(set)
+        self.owners: dict[int, set[int]] = defaultdict(set)
         for gradient, node in zip(
             profile.parameters.gradient, profile.parameters.node, strict=True
         ):
             if gradient is not None:
-                self.homes[gradient].add(self.where[node])
+                self.owners[gradient].add(self.where[node])
 
     def sends(self, window: int) -> list[Sent]:
         """Every send."""
@@ -60,13 +60,11 @@ class Truth:
             for reader in self.readers[node]:
                 used[self.where[reader]].append(self.place[reader])
                 first[self.where[reader]].append(self.place[reader])
-            for home in self.homes[node]:
-                first[home].append(min(made + window, self.length))
+            for owner in self.owners[node]:
+                overwritten = self.next_holder(node)
+                first[owner].append(min(made + window, self.length, overwritten))
             for device in sorted(set(first) - {own}):
                 needed = min(first[device])
-                homes = [first[device][-1]] if device in self.homes[node] else []
-                uses = [2 * place for place in used[device]]
-                uses += [2 * place - 1 for place in homes]
                 found.append(
                     Sent(
                         node=node,
@@ -74,10 +72,20 @@ class Truth:
                         destination=device,
                         begin=max(made, needed - window),
                         end=needed - 1,
-                        used=tuple(uses),
+                        used=tuple(2 * place for place in used[device]),
                     )
                 )
         return found
+
+    def next_holder(self, node: int) -> int:
+        """Place of the first node behind one that holds any of its storages."""
+        holds = list(
+            zip(self.profile.holds.node, self.profile.holds.storage, strict=True)
+        )
+        own = {storage for holder, storage in holds if holder == node}
+        places = [self.place[holder] for holder, storage in holds if storage in own]
+        later = [place for place in places if place > self.place[node]]
+        return min(later, default=self.length)
 
     def last(self, node: int, sends: list[Sent]) -> int:
         """Last moment of a node's value on its own device."""
@@ -142,7 +150,8 @@ class Truth:
         for sent in sends:
             size, begun = nodes.output_bytes[sent.node], 2 * sent.begin + 1
             over = 2 * sent.end + 1
-            if sent.destination == device and begun <= moment <= max(over, *sent.used):
+            death = max([over, *sent.used])
+            if sent.destination == device and begun <= moment <= death:
                 total += size
             is_packed = not nodes.is_contiguous[sent.node]
             if is_packed and sent.source == device and begun <= moment <= over:
@@ -156,8 +165,24 @@ class Truth:
             ]
             return total + max(here, default=0)
         if moment % 2 == 0 and self.where[self.order[moment // 2]] == device:
-            total += nodes.workspace_bytes[self.order[moment // 2]]
+            total += self.workspace(self.order[moment // 2])
         return total
+
+    def workspace(self, node: int) -> int:
+        """Bytes that a node takes while it runs."""
+        nodes = self.profile.nodes
+        is_received = [
+            self.where[source] != self.where[node]
+            for source in range(self.length)
+            if node in self.readers[source]
+            and not nodes.is_contiguous[source]
+            and nodes.group[source] != nodes.group[node]
+        ]
+        if not any(is_received):
+            return nodes.workspace_bytes[node]
+        if all(is_received):
+            return nodes.packed_workspace_bytes[node]
+        return nodes.mixed_workspace_bytes[node]
 
     def seconds(self, num_devices: int, window: int, link: Link) -> float:
         """Seconds until all nodes and sends are done."""

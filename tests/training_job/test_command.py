@@ -86,11 +86,16 @@ def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
 
 
 def test_alone_it_trains_until_the_device_is_full(job: Job) -> None:
-    """A single rank needs no launcher; what does not fit ends it with 83 and a line."""
+    """A single rank needs no launcher; what does not fit ends it with 83 and a line.
+
+    The traceback has what torch raised, and where.
+    """
     options = job.options((0, 5), 5, args='{"width": 16}')
-    process = job.command([TRAINER], options, cap_bytes=400_000)
-    (line,), out = output_of(process)
+    process = job.command([TRAINER, "--debug"], options, cap_bytes=400_000)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == ExitCode.DEVICE_OUT_OF_MEMORY
+    traceback, line = err.strip().rsplit("\n", 1)
+    assert "DefaultCPUAllocator: " in traceback
     assert line.startswith("plimsoll: rank 0: out of device memory in ")
     assert " bytes more asked for with " in line
     assert "in use of 400000: plan with this device's real memory, or " in line

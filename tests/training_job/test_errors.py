@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_trainer.errors import described
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from plimsoll_trainer.errors import described, located
 
 
 @pytest.mark.parametrize(
@@ -23,3 +28,14 @@ from plimsoll_trainer.errors import described
 def test_an_error_is_one_line_with_its_reason(text: str, expected: str) -> None:
     """The first line, and the next one if a colon leads to it."""
     assert described(ValueError(text)) == expected
+
+
+def test_an_error_is_placed_in_code_of_the_user_or_nowhere() -> None:
+    """A line of torch leads nobody anywhere."""
+    with pytest.raises(RuntimeError) as raised:
+        nn.Linear(2, 2)(torch.zeros(3))
+    error = raised.value
+    assert f" at {__file__}:" in located(error)
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next  # without the call here
+    assert " at " not in located(error)

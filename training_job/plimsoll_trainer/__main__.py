@@ -64,6 +64,8 @@ def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
     gc.enable()
     try:
         return run(admitted, stop)
+    except PlimsollError:  # explained, with its cause
+        raise
     except Exception as error:
         raise explain(error, Phase.BUILD, None) from error
 

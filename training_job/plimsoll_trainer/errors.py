@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import ClassVar
@@ -190,25 +190,36 @@ def reason_of(error: BaseException) -> str:
 THEIR_ERRORS = (Exception, SystemExit)
 """All that code of users may raise and that ends in a message: `sys.exit` as well."""
 OURS = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
-LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+LIBRARIES = ("site-packages", "dist-packages")
+"""Folders of libraries; an environment on top of another one has several."""
 
 
 def located(error: BaseException) -> str:
     """Type of an error, its first line, and its place in the user's own code.
 
-    What a library raised that no code of the user's called is placed in the library.
+    What a library raised that no code of the user's called is placed in the library,
+    unless that is torch: layers of a captured module are torch's code and nobody's.
     """
     text = described(error)
     if isinstance(error, SyntaxError):
         return f"{text} at {error.filename}:{error.lineno}"
+    place = innermost(traceback.extract_tb(error.__traceback__))
+    return text if place is None else f"{text} at {place.filename}:{place.lineno}"
+
+
+def innermost(
+    frames: Iterable[traceback.FrameSummary],
+) -> traceback.FrameSummary | None:
+    """The last frame of the user's code, or else of a library other than torch."""
     outside = [
         frame
-        for frame in traceback.extract_tb(error.__traceback__)
+        for frame in frames
         if frame.filename[0] != "<" and not is_ours(frame.filename)
     ]
-    theirs = [f for f in outside if is_theirs(f.filename)]
-    place = (theirs or outside)[-1:]
-    return "".join([text, *(f" at {frame.filename}:{frame.lineno}" for frame in place)])
+    theirs = [frame for frame in outside if is_theirs(frame.filename)]
+    others = [frame for frame in outside if not is_of_torch(frame.filename)]
+    return next(reversed(theirs or others), None)
 
 
 def one_of(given: str, known: Sequence[str]) -> str:
@@ -227,7 +238,15 @@ def is_ours(file: str) -> bool:
 
 def is_theirs(file: str) -> bool:
     """Whether code is the user's own, neither Plimsoll's nor of a library."""
-    return file[0] != "<" and not is_ours(file) and not file.startswith(LIBRARIES)
+    parts = Path(file).parts
+    is_library = any(name in parts for name in LIBRARIES)
+    is_library = is_library or file.startswith(STANDARD_LIBRARY)
+    return file[0] != "<" and not is_ours(file) and not is_library
+
+
+def is_of_torch(file: str) -> bool:
+    """Whether code is torch's."""
+    return any(f"/{name}/torch/" in file for name in LIBRARIES)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -9,9 +9,13 @@ anyone saving the generator's state.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+from plimsoll_trainer.errors import WorkloadError
 
 ODD = 0x9E3779B97F4A7C15
 """2^64 divided by the golden ratio: multiplying by it spreads small numbers."""
@@ -43,3 +47,24 @@ def seed_process(key: int) -> None:
     torch.manual_seed(key)
     random.seed(key)
     np.random.seed(key % 2**32)  # noqa: NPY002 - their code may draw from it
+
+
+@contextmanager
+def no_hidden_draws() -> Iterator[None]:
+    """Within it, a model is captured, and only what torch draws is seen.
+
+    Raises:
+        WorkloadError: Python or numpy drew numbers, which the graph has as constants.
+    """
+    before = hidden_state()
+    yield
+    if hidden_state() != before:
+        raise WorkloadError(
+            "the model draws random numbers from Python or numpy, which would be the "
+            "same in every step once it is captured: draw them by torch"
+        )
+
+
+def hidden_state() -> tuple[object, str]:
+    """State of the generators of Python and numpy."""
+    return random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - theirs

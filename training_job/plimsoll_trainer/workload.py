@@ -1,10 +1,9 @@
 """The workload contract: what a user writes, and all that the trainer knows of a model.
 
 In: layers that form a chain, a loss, batches by step, an optimizer. A function that
-returns a `Workload` is an entry point (`my_model:workload`); the adapters build one
-from what people have already. Every rank calls the same function and builds its own
-layers alone, so nothing here may depend on the rank, on the clock or on an unseeded
-source.
+returns a `Workload` is an entry point (`my_model:workload`); adapters build one from
+what people have. Every rank calls the same function and builds its own layers alone,
+so nothing here may depend on the rank, on the clock or on an unseeded source.
 """
 
 from __future__ import annotations
@@ -202,6 +201,8 @@ class Workload:
     """Of weights and dropout."""
     inputs: tuple[str, ...] = ()
     """Names of further inputs of the model; a batch then has a tuple of tensors."""
+    example_inputs: tuple[Tensor, ...] = ()
+    """Batches have their shapes behind the samples, and types; empty: any are taken."""
     tokens_per_sample: int = 1
     export: Export | None = None
     """Writes trained weights in the model's own format; None: it has none, and what is

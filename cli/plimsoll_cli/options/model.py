@@ -26,6 +26,7 @@ import click
 from plimsoll_cli.options.files import read, write
 from plimsoll_cli.options.types import COUNT
 from plimsoll_planner.cache_folder import cache_folder
+from plimsoll_planner.engines import GRAPH, GRAPH_MICRO_BATCHES
 from plimsoll_planner.errors import InvalidInputError, PlimsollError, UnreadableError
 from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.layer_costs import Source
@@ -176,6 +177,22 @@ def profile_of(
         place.parent.mkdir(parents=True, exist_ok=True)
         write(place, made)
     return made
+
+
+def require_measured(model: str, engine: str) -> None:
+    """Refuse to place operators of a model that would be traced for it.
+
+    Raises:
+        UsageError: says how to get a profile.
+    """
+    if engine == GRAPH.engine and not is_profile(Path(model)):
+        raise click.UsageError(
+            f"--engine {engine}: operators are placed by the seconds that each takes "
+            f"on a device, and {model} is no profile. Make one there with `plimsoll "
+            "profile ENTRYPOINT --source measured --graph-micro-batches "
+            f"{','.join(map(str, GRAPH_MICRO_BATCHES))}`, where ENTRYPOINT makes the "
+            "workload in Python, or plan with --engine plimsoll"
+        )
 
 
 def profile_in(model: str) -> ModelProfile | None:

@@ -11,15 +11,16 @@ left out, then bars grow short, then they go. Called by the view of a run and by
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.text import Text
 
+from plimsoll_cli.output.scales import UNITS, ByteScale
 from plimsoll_operator.rules.summary import observed_peak_bytes, predicted_peaks
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.text.counts import counted
-from plimsoll_planner.units import GIB, MIB
+from plimsoll_planner.units import GIB
 
 WIDTH, LEAST_WIDTH = 28, 6
 """Columns of a bar: where there is room, and below which there is none."""
@@ -49,18 +50,28 @@ class Gauge:
     def peak_text(self) -> str:
         """The peak and the load line in words."""
         unit, name = self.unit
-        measured = f"{self.measured / unit:.1f}" if self.measured else "-"
+        measured = self.number(self.measured) if self.measured else "-"
         return f"{measured} of {self.capacity / unit:.4g} {name}"
 
     @property
     def ahead(self) -> str:
         """The prediction in words."""
-        return f", predicted {self.predicted / self.unit[0]:.1f}"
+        return f", predicted {self.number(self.predicted)}"
+
+    def number(self, num_bytes: int) -> str:
+        """Bytes in the unit of the line, or in a smaller one that tells them from 0."""
+        text = f"{num_bytes / self.unit[0]:.1f}"
+        if text != "0.0" or not num_bytes:
+            return text
+        return replace(ByteScale.up_to(num_bytes), decimals=0).near(num_bytes)
 
     @property
     def unit(self) -> tuple[int, str]:
         """Of the bytes in the line."""
-        return (GIB, "GiB") if self.capacity >= 10 * GIB else (MIB, "MiB")
+        name = ByteScale.up_to(self.capacity).unit
+        if name == "GiB" and self.capacity < 10 * GIB:
+            name = "MiB"
+        return UNITS[name], name
 
 
 def memory_bars(

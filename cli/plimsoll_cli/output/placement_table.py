@@ -18,18 +18,18 @@ from plimsoll_cli.output.answer_tables import (
 )
 from plimsoll_cli.output.console import say
 from plimsoll_cli.output.tables import BARS, print_table, table_of, telling_columns
-from plimsoll_planner.records.placement_plan import (
-    Contributor,
-    DevicePeak,
-    PlacementPlan,
-)
+from plimsoll_planner.records.placement_plan import DevicePeak, PlacementPlan
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.text.placements import fullest_devices, rest_lines
+from plimsoll_planner.text.placements import (
+    contributor_text,
+    fullest_devices,
+    rest_lines,
+)
 from plimsoll_planner.units import at_least
 
 LESS_IMPORTANT = (
-    *("RANKS", "WORKSPACE", "GRADIENTS", "OPTIMIZER", "PARAMETERS"),
-    *("RECEIVED", "VALUES", "AT PLACE"),
+    *("RANKS", "WORKING MEMORY", "GRADIENTS", "OPTIMIZER", "PARAMETERS"),
+    *("RECEIVED", "VALUES", "PEAK AT"),
 )
 MOST_LARGEST = 3
 """Contributors of a peak that are printed."""
@@ -55,7 +55,7 @@ def print_plan(plan: HybridPlan, capacity_bytes: int) -> None:
 
 
 def placement_table(plan: HybridPlan, placement: PlacementPlan) -> Table:
-    """A line for each device, the fullest first; bars are parts of the capacity."""
+    """A line for each of the fullest devices; bars are parts of the capacity."""
     rows = [
         {
             "DEVICE": str(device),
@@ -64,7 +64,7 @@ def placement_table(plan: HybridPlan, placement: PlacementPlan) -> Table:
         }
         for device, peak in fullest_devices(placement)
     ]
-    return table_of(telling_columns(rows), left=("RANKS", "AT PLACE", BARS))
+    return table_of(telling_columns(rows), left=("RANKS", "PEAK AT", BARS))
 
 
 def ranks_text(ranks: tuple[int, ...]) -> str:
@@ -78,7 +78,7 @@ def device_cells(placement: PlacementPlan, peak: DevicePeak) -> dict[str, str]:
     return {
         "PEAK": at_least(peak.peak_bytes),
         "OF CAPACITY": part,
-        "AT PLACE": place_text(placement, peak),
+        "PEAK AT": place_text(placement, peak),
         **{
             name.upper(): at_least(num_bytes) if num_bytes else "-"
             for name, num_bytes in parts_of(peak).items()
@@ -95,33 +95,33 @@ def parts_of(peak: DevicePeak) -> dict[str, int]:
         "optimizer": peak.optimizer_bytes,
         "values": peak.value_bytes,
         "received": peak.received_bytes,
-        "workspace": peak.transient_bytes,
+        "working memory": peak.transient_bytes,
     }
 
 
 def place_text(placement: PlacementPlan, peak: DevicePeak) -> str:
     """Place of a peak in the order of all operators."""
     length = len(placement.order)
-    return STEP if peak.place == length else f"{peak.place:,} of {length:,}"
+    return STEP if peak.place == length else f"operator {peak.place:,} of {length:,}"
 
 
 def contributor_lines(placement: PlacementPlan) -> Iterator[str]:
     """Yield the largest values at the peak of each device, if there are any."""
     for device, peak in fullest_devices(placement):
-        largest = [contributor_text(one) for one in peak.contributors[:MOST_LARGEST]]
+        largest = [
+            contributor_text(one, shortened(one.name))
+            for one in peak.contributors[:MOST_LARGEST]
+        ]
         if largest:
             yield f"largest on device {device}: {', '.join(largest)}"
 
 
-def contributor_text(one: Contributor) -> str:
-    """A value, its bytes, and whether another device made it."""
-    text = f"{shortened(one.name)} {at_least(one.num_bytes)}"
-    return f"{text} (received)" if one.is_received else text
-
-
 def shortened(name: str, most: int = MOST_NAME) -> str:
-    """A name without its middle if it is long: both ends tell names apart."""
+    """A name without its middle if it is long: both ends tell names apart.
+
+    More is left of the end, which is the operator's own name.
+    """
     if len(name) <= most:
         return name
-    tail = (most - 1) // 2
-    return f"{name[: most - 1 - tail]}…{name[-tail:]}"
+    head = most // 4
+    return f"{name[:head]}…{name[head + 1 - most :]}"

@@ -64,6 +64,8 @@ class RunView:
         self._reported: dict[ConditionType, tuple[Truth, str]] = {}
         self._refuted: str = ""
         self._attempts_reported = 0
+        self._begun = 0
+        """Number of the latest attempt that has trained."""
         self._line_s = 0.0
         self._line: str = ""
         self._waits = ""
@@ -109,6 +111,7 @@ class RunView:
         for condition in result.status.conditions:
             self._settle(result, condition)
         self._report_unsaved(result)
+        self._report_resumed(result)
         self._report_revisions(result)
         self._report_endings(result)
         self.tick()
@@ -170,6 +173,16 @@ class RunView:
             self.say("checkpoints are saved again", DONE)
         elif found is not None and (before is None or before.waits != found.waits):
             self.say(found.message, BAD)
+
+    def _report_resumed(self, result: PassResult) -> None:
+        """Add a line where an attempt goes on from a checkpoint."""
+        steps = result.reports.steps if result.reports is not None else []
+        number = result.status.attempt
+        if not steps or number == self._begun or not is_training(result):
+            return
+        self._begun = number
+        if (saved := steps[0].step - 1) > 0 and not self._is_brief:
+            self.say(f"attempt {number} goes on from step {saved}", DONE)
 
     def _report_revisions(self, result: PassResult) -> None:
         """Add a line for each revision that ranks have answered."""
@@ -239,7 +252,10 @@ def settled_text(result: PassResult, condition: Condition) -> str:
         # Which plan was given up before has a line already.
         message = condition.message.removesuffix(f"; {result.state.refuted}")
         return f"{agreed}; {what}{message}" if message else agreed
-    message = f": {condition.message}" if condition.message else ""
+    ended = result.status.condition(ConditionType.SUCCEEDED)
+    # What the whole plan ends with is reported at its end.
+    is_last = ended is not None and ended.message == condition.message
+    message = "" if is_last or not condition.message else f": {condition.message}"
     return f"{condition.type.value.lower()}: {words_of(condition.reason)}{message}"
 
 

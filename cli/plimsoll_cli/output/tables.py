@@ -155,8 +155,8 @@ def format_bytes(num_bytes: int) -> str:
     """Bytes as people read them, `80.0 GiB`; exact bytes stay in JSON."""
     for unit, size in reversed(UNITS.items()):
         if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes} B"
+            return f"{num_bytes / size:.{int(size > 1)}f} {unit}"
+    return "0 B"
 
 
 def format_flop(flop: float) -> str:

@@ -93,7 +93,7 @@ class Plane:
         y_zero: bool = False,
         right: int = RIGHT,
     ) -> Plane:
-        """A plane that holds all points, one or more; heights start and end with ticks.
+        """A plane that holds all points, one or more, between round heights.
 
         With `x_zero` it begins at 0 on the left, with `y_zero` at the bottom.
         """
@@ -121,18 +121,24 @@ class Plane:
         """The round numbers from left to right, or only the whole ones."""
         return tuple(
             (self.x(at), f"{at:.6g}")
-            for at in ticks(self.x_low, self.x_high)
-            if self.x_low <= at <= self.x_high and not (whole and at % 1)
+            for at in ticks_within(self.x_low, self.x_high)
+            if not (whole and at % 1)
         )
 
     def y_ticks(self) -> tuple[Tick, ...]:
         """The round numbers from bottom to top."""
-        found = ticks(self.y_low, self.y_high)
+        found = ticks_within(self.y_low, self.y_high)
         return tuple((self.y(at), f"{at:.6g}") for at in found)
 
     def line(self, points: Sequence[Point]) -> str:
         """A polyline."""
         return " ".join(f"{self.x(x):g},{self.y(y):g}" for x, y in thinned(points))
+
+
+def ticks_within(low: float, high: float) -> list[float]:
+    """Round numbers of a range, without those that hold it from outside."""
+    slack = 1e-9 * (high - low)  # multiples of a step are rounded
+    return [at for at in ticks(low, high) if low - slack <= at <= high + slack]
 
 
 def uncrowded(marks: Sequence[Mark]) -> tuple[Mark, ...]:

@@ -29,9 +29,10 @@ from plimsoll_planner.text.explain import (
     is_searched,
     reason_text,
 )
+from plimsoll_planner.text.headline import shortfall_text
 from plimsoll_planner.text.plans import cost_of, duration_text
 from plimsoll_planner.text.unfit import unfit_text
-from plimsoll_planner.units import at_least, number_text
+from plimsoll_planner.units import number_text
 
 
 class Tone(StrEnum):
@@ -142,8 +143,7 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
         return f"{fail_text(fewer)}: {reason_text(count, certificate.space)}."
-    short = at_least(miss.short_bytes)
-    return f"{fail_text(fewer)} at {miss.place}, short by {short}."
+    return f"{shortfall_text(count)}."
 
 
 def state_of(record: RunRecord) -> State:

@@ -27,10 +27,16 @@ from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.graph.curve import Curve
 from plimsoll_planner.graph.fullest import over_moments
-from plimsoll_planner.graph.placed import placed_of
+from plimsoll_planner.graph.placed import require_exact
 from plimsoll_planner.records.placement_plan import DevicePeak, PlacementPlan
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.text.placements import HEURISTIC, fullest_devices, rest_lines
+from plimsoll_planner.text.placements import (
+    HEURISTIC,
+    NOTES,
+    by_peak,
+    fullest_devices,
+    rest_lines,
+)
 
 MOST_POINTS = 600
 """Of an area: two for each unit of its width; those of 8 devices are some 60 kB."""
@@ -48,7 +54,8 @@ class Largest:
     shown: str
     """Its name, without the middle if it is long."""
     text: str
-    is_received: bool
+    note: str
+    """Kind of the bytes; empty: its value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +76,6 @@ class PlacementView:
 
     take: str
     devices: tuple[DeviceView, ...]
-    """The fullest first."""
     headings: tuple[str, ...]
     note: str
 
@@ -89,7 +95,7 @@ def placement_view(record: RunRecord, plan: HybridPlan) -> PlacementView | None:
     devices = [page.device(device, peak, curve) for device, peak in shown]
     rest = "".join(f"{line[:1].upper()}{line[1:]}. " for line in rest_lines(placement))
     return PlacementView(
-        take=page.take(*shown[0]),
+        take=page.take(*by_peak(placement)[0]),
         devices=tuple(devices),
         headings=tuple(page.row(*shown[0])),
         note=f"{rest}The passes of all micro-batches follow the same order. "
@@ -100,12 +106,12 @@ def placement_view(record: RunRecord, plan: HybridPlan) -> PlacementView | None:
 def curve_of(
     record: RunRecord, plan: HybridPlan, placement: PlacementPlan
 ) -> Curve | None:
-    """Bytes at all moments; None where the record lacks the graph that was placed."""
+    """Bytes at all moments; None unless the record has the graph that was placed."""
     problem = record.problem_of(plan)
     graphs = () if problem is None else problem.profile.graphs
     mine = [one.graph for one in graphs if one.micro_batch == plan.micro_batch]
     try:
-        return Curve(placed_of(placement, mine[0])) if mine else None
+        return Curve(require_exact(placement, mine[0])) if mine else None
     except InvalidInputError:
         return None
 
@@ -140,7 +146,7 @@ class Page:
         place = place_text(self.placement, peak)
         when = "as the optimizer steps"
         if peak.place < self.length:
-            when = f"at place {place} operators"
+            when = f"at {place}"
         return (
             f"Device {device} is the fullest: {size_text(peak.peak_bytes)} of tensors "
             f"{when}, {self.part(peak)} of the load line of "
@@ -179,7 +185,7 @@ class Page:
             **({"Ranks": ranks_text(ranks)} if len(ranks) > 1 else {}),
             "Peak": size_text(peak.peak_bytes),
             "Of load line": self.part(peak),
-            "At place": place_text(self.placement, peak),
+            "Peak at": place_text(self.placement, peak),
             **parts,
         }
 
@@ -190,7 +196,7 @@ class Page:
                 name=one.name,
                 shown=shortened(one.name),
                 text=size_text(one.num_bytes),
-                is_received=one.is_received,
+                note=NOTES.get(one.kind, ""),
             )
 
     def chart(self, device: int, peak: DevicePeak, steps: Steps) -> Chart:

@@ -23,9 +23,10 @@ from plimsoll_planner.text.explain import (
     decided_text,
     ending_text,
     is_searched,
+    need_text,
     offer_text,
+    place_of,
     reason_text,
-    too_large_text,
     why_text,
 )
 from plimsoll_planner.text.rules import RULE_NAMES, RULES, combination_text
@@ -174,13 +175,14 @@ def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
         return None
-    needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
-    where = miss.place
-    if len(offers) > 1 and miss.offer is not None:
-        where = f"{offer_text(offers[miss.offer])}, {where}"
+    is_one_of_several = len(offers) > 1 and miss.offer is not None
+    parts = [
+        offer_text(offers[miss.offer or 0]) if is_one_of_several else "",
+        place_of(miss, count.num_gpus),
+    ]
+    where = ", ".join(filter(None, parts))
     return Need(
-        text=f"{where}: needs {at_least(needed)}, has {at_most(has)}"
-        f"{too_large_text(miss.layer)}",
+        text=f"{where}: {need_text(miss)}" if where else need_text(miss),
         short=at_least(miss.short_bytes),
         within=round(100 / most, 2),
         over=round(100 * (overload(count) - 1) / most, 2),

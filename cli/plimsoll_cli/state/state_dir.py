@@ -51,7 +51,7 @@ class StateDir:
             observer=LocalObserver(self.store, gpu_products()),
             plan=plan,
             folder=folder,
-            processes=TaskProcesses(folder.tasks),
+            processes=TaskProcesses(folder.tasks, plan.name),
             device_memory_bytes=device_memory_bytes,
         )
 

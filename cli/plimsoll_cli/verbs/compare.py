@@ -22,6 +22,7 @@ from plimsoll_cli.output.usual_table import (
     usual_cells,
     usual_json,
 )
+from plimsoll_planner.engines import GRAPH
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.search_fields import USUAL_MAX_GPUS
 from plimsoll_planner.text.counts import device_noun
@@ -66,12 +67,13 @@ def compare(model: str, gpus: int, output: str, **options: Any) -> None:
     options["max_gpus"] = options["max_gpus"] or max(gpus, USUAL_MAX_GPUS)
     if options["recompute"] == "free":
         del options["recompute"]
+    if options["engine"] == GRAPH.engine:
+        raise click.UsageError(
+            f"engine {GRAPH.engine} places operators, and layers are compared: "
+            "--engine plimsoll"
+        )
     profile = profile_of(model, training_of(options), with_progress)
     problem = read_problem(profile, options)
-    if problem.places_operators:
-        raise click.UsageError(
-            "engine graph places operators, and layers are compared: --engine plimsoll"
-        )
     with at_work("comparing"):
         found = baselines.compare(problem, gpus)
         usual = usual_plans.usual_plans(problem)

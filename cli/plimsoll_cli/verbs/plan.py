@@ -20,7 +20,12 @@ from plimsoll_cli.options.emitted import (
 from plimsoll_cli.options.emitted import emit as write_manifest
 from plimsoll_cli.options.files import require_places, write, write_text
 from plimsoll_cli.options.grid import grid_limit_s, grid_options
-from plimsoll_cli.options.model import model_options, profile_of, training_of
+from plimsoll_cli.options.model import (
+    model_options,
+    profile_of,
+    require_measured,
+    training_of,
+)
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import MODEL, PATH, WholeNumber
@@ -56,6 +61,7 @@ from plimsoll_cli.output.placement_table import print_plan
 from plimsoll_cli.output.profiling import with_progress
 from plimsoll_cli.output.rate_floor import RateFloor
 from plimsoll_cli.output.tables import print_table
+from plimsoll_planner.engines import GRAPH
 from plimsoll_planner.records.frontier import FEWEST_SPEEDS, NUM_SPEEDS
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
@@ -143,6 +149,7 @@ def plan(
     org/name of the hub.
     """
     training, listed = training_of(options), options["offers"]
+    require_measured(model, options["engine"])
     check_emitted(emit, model, train_data, options | {"blocks": training.num_blocks})
     require_places(
         {"--out": out, "--solution": solution, "--report": report, EMIT: emit},
@@ -196,6 +203,11 @@ def more_of(options: dict[str, Any], *, has_page: bool, has_replay: bool) -> Mor
     """
     frontier, num_speeds = options.pop("frontier"), options.pop("frontier_points")
     check_frontier(is_asked=frontier, num_speeds=num_speeds, has_replay=has_replay)
+    if frontier and options["engine"] == GRAPH.engine:
+        raise click.UsageError(
+            f"--frontier is of layers, and engine {GRAPH.engine} places operators; "
+            "leave one of them away"
+        )
     return More(
         num_speeds=(num_speeds or NUM_SPEEDS) if frontier else None,
         grid_s=grid_limit_s(
@@ -244,11 +256,6 @@ def with_frontier(problem: Problem, answer: Solution, num_speeds: int) -> Soluti
     """Search as many GPUs at other speeds; imported here for the same reason."""
     from plimsoll_planner.search.frontier import frontier_of  # noqa: PLC0415
 
-    if problem.places_operators:
-        raise click.UsageError(
-            "--frontier is of layers, and engine graph places operators; leave one of "
-            "them away"
-        )
     return replace(answer, frontier=frontier_of(problem, answer.plan, num_speeds))
 
 

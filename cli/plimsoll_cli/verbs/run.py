@@ -320,6 +320,7 @@ async def show_proof(
     assert isinstance(answer, Solution)  # noqa: S101 - and there was a plan
     if why := nothing_to_run(problem, answer):
         view.say(f"nothing to prove by running it: {why}")
+        view.outcome |= {"proofRuns": [], "nothingToRun": why}
         return ExitCode.DONE
     found: list[ProofRun] = []
     async with aclosing(prove(backend, problem, answer)) as runs:

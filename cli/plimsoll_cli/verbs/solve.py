@@ -10,7 +10,13 @@ from typing import Any
 import click
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.options.model import Training, model_options, profile_of, training_of
+from plimsoll_cli.options.model import (
+    Training,
+    model_options,
+    profile_of,
+    require_measured,
+    training_of,
+)
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import COUNT, MODEL
@@ -34,6 +40,7 @@ from plimsoll_cli.output.console import (
 )
 from plimsoll_cli.output.largest_lines import Found, lines_of
 from plimsoll_cli.output.profiling import quietly, with_progress
+from plimsoll_planner.engines import GRAPH
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
@@ -81,6 +88,12 @@ def solve(
     --deadline, it is the largest of those that fit which reaches that rate as well.
     """
     wanted, training = Unknown(unknown), training_of(options)
+    require_measured(model, options["engine"])
+    if options["engine"] == GRAPH.engine and wanted is not Unknown.DEVICES:
+        raise click.UsageError(
+            f"--for {wanted}: engine {GRAPH.engine} plans what was profiled, and other "
+            "values have other graphs; ask about one with `plimsoll plan`"
+        )
     check_free(wanted, model, training, options)
     if wanted is Unknown.DEVICES:
         if at_most or grain:

@@ -176,7 +176,10 @@ class Search(SearchSection):
 
     deadline_seconds: Timeout | None = None
     engine: Annotated[str, Text(shortest=1, longest=64)] = "plimsoll"
-    """What trains by the plan; `plimsoll` is Plimsoll's own trainer."""
+    """Engine that trains by the plan: `plimsoll` cuts a chain of layers into the stages
+    of a pipeline, `graph` places the operators of a step one by one, which holds
+    neither `rateFloor` nor `wholeNodes`, divides no state and keeps nothing on the
+    host."""
     offers: OffersSource = field(default_factory=OffersSource)
 
 

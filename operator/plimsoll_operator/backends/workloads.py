@@ -116,7 +116,7 @@ class WorkloadObserver:
         reported = await self._pod_ends(plan, task)
         found, line, _ = ending_of_pods(pods, reported, one.container)
         ending, line = settled(task, one, (found, line))
-        message = advised(line, task.kind, ON_CLUSTER)[:1024]
+        message = advised(line, task.kind, ON_CLUSTER, plan.owner.name)[:1024]
         return replace(task, ending=ending, message=message)
 
     async def _leaving(
@@ -182,7 +182,7 @@ class WorkloadObserver:
             text = f"{backend.name} {ref.name} was deleted by somebody"
             return replace(task, ending=Ending.DELETED, message=text)
         ending, line, _ = ending_of_pods([], await self._pod_ends(plan, task), "")
-        message = advised(line, task.kind, ON_CLUSTER)[:1024]
+        message = advised(line, task.kind, ON_CLUSTER, plan.owner.name)[:1024]
         return after(task, plan.status, (ending, message))
 
     async def _pods(

@@ -33,7 +33,11 @@ from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_operator.nodes import labels as labelled
 from plimsoll_operator.nodes.taints import barring_taint
-from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
+from plimsoll_operator.nodes.this_machine import (
+    BETWEEN_PROCESSES,
+    CROWDED_SLOWDOWN,
+    MEMORY_COPY,
+)
 from plimsoll_planner.errors import one_line, shorten
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, LARGEST_INTEGER
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -313,6 +317,7 @@ def offers_of(pools: Mapping[Pool, Sequence[int]]) -> tuple[Offer, ...]:
             crowded_slowdown=CROWDED_SLOWDOWN if pool.num_concurrent else 1.0,
             nodes_available=1 if SLICE in pool.device_product else len(pools[pool]),
             host_memory_bytes=min(*pools[pool], LARGEST_INTEGER) or None,
+            link_in_node=BETWEEN_PROCESSES if pool.num_concurrent else None,
             link_to_host=MEMORY_COPY if pool.num_concurrent else None,
         )
         for pool in sorted(pools)

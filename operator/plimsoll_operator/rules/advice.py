@@ -22,7 +22,7 @@ EVERYWHERE: Final = {
     "--steps": "spec.training.steps",
 }
 ON_ONE_MACHINE: Final = {
-    "--debug shows": "`plimsoll logs NAME{of_kind}` shows",
+    "--debug shows": "`plimsoll logs {name}{of_kind}` shows",
     "give a new --checkpoint-dir to begin anew": "begin anew with --anew",
     "go on with --accept-other-data": "begin anew with --anew",
     **EVERYWHERE,
@@ -35,12 +35,12 @@ ON_CLUSTER: Final = {
 }
 
 
-def advised(line: str, kind: TaskKind, words: Words) -> str:
-    """A line of a task in the words of a back end."""
+def advised(line: str, kind: TaskKind, words: Words, name: str) -> str:
+    """A line of a task of the plan of some name in the words of a back end."""
     if not line.startswith(PREFIX):
         return line
     line = line.removeprefix(PREFIX)
     of_kind = "" if kind is TaskKind.TRAIN else f" --of {kind}"
     for there, here in words.items():
-        line = line.replace(there, here.format(of_kind=of_kind))
+        line = line.replace(there, here.format(name=name, of_kind=of_kind))
     return line

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from plimsoll_operator.api.search_fields import field_name
 from plimsoll_operator.api.spec import ProfileSource, TrainingPlanSpec
-from plimsoll_planner.engines import engine_named, require_engine
+from plimsoll_planner.engines import GRAPH, engine_named, require_engine
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
@@ -24,6 +24,7 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import (
     Problem,
     check_fixed,
+    check_placing,
     check_prices,
     check_whole_nodes,
 )
@@ -72,6 +73,8 @@ def require_sound(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
         check_whole_nodes(asked["limits"], asked["objective"])
         check_prices(offers, asked["objective"])
         check_fixed(asked["global_batch_size"], asked["limits"], asked["override"])
+        if spec.search.engine == GRAPH.engine:
+            check_placing(asked["limits"], asked["override"])
 
 
 def require_seconds(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:

@@ -78,11 +78,13 @@ def searching(given: StepInput, running: RunningPlan) -> tuple[Action, ...]:
     """Actions if no revision is under way: search, or write down what was found."""
     policy, stages = given.spec.run_policy, running.stages
     is_as_planned = stages is None or stages.cause is None
+    is_placed = running.plan.placement is not None  # operators do not move
     states = [one.state for one in running.revisions]
     is_over = len(states) >= policy.replan_limit
     # What ranks cannot follow they cannot follow later: the attempt keeps its plan.
     is_refused = RevisionState.REFUSED in states
-    if is_as_planned or is_over or is_refused or is_harmful(given, running):
+    is_left = is_as_planned or is_placed or is_over or is_refused
+    if is_left or is_harmful(given, running):
         return ()
     if isinstance(running.answer, Revision):
         attempt = given.state.attempts[-1].number

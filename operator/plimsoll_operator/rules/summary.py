@@ -133,12 +133,17 @@ def step_fault(plan: HybridPlan, observed: ObservedStatus | None) -> str:
     return (
         f"a step takes {took} s, outside of what was predicted, {lower} to {upper} s: "
         "rates, costs and the choice by them are off as much; "
-        f"{step_advice(float(measured))}"
+        f"{step_advice(plan, float(measured))}"
     )
 
 
-def step_advice(measured_s: float) -> str:
+def step_advice(plan: HybridPlan, measured_s: float) -> str:
     """Advice about a step that did not take the predicted time."""
+    if plan.placement is not None:
+        return (
+            "seconds of placed operators are without the optimizer, and without what a "
+            "send takes of both sides: steps of small operators take much longer"
+        )
     if measured_s < SHORT_STEP_S:
         return (
             f"a step below {SHORT_STEP_S * 1000:g} ms is mostly overhead, which no "

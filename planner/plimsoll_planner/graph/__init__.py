@@ -5,7 +5,7 @@ would leave devices idle. ParDNN taken further; pure, and heuristic but for curv
 bounds. Reading order:
 
     arrays      a graph as arrays
-    levels      longest paths, and how wide a graph is
+    levels      longest paths
     chains      paths that are worth staying on one device
     mapping     devices of chains
     earliest    devices by earliest finish
@@ -17,7 +17,7 @@ bounds. Reading order:
     descent     a small graph, bettered by one group at a time
     bounds      what no placement can be below
     fullest     what makes up the peaks
-    place       all of it: the way in
     placed      a plan and its graph, read back and checked
+    place       all of it: the way in
     actions     lists of what each rank does
 """

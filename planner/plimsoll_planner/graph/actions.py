@@ -7,7 +7,7 @@ Place p of the order has two moments (`curve`). A rank does, of what concerns it
 this order:
 
     2p        RUN      the node at p, if it is the rank's
-              ADD      its result to the gradient of a parameter that is at home here
+              ADD      its result to the gradient of a parameter that stands here
               FREE     values whose last moment this is, then FREE_COPY
     2p + 1    SEND, RECEIVE                 begin; neither waits
               SENT, RECEIVED                wait for the end
@@ -103,9 +103,9 @@ def actions_of(placed: Placed, profile: GraphProfile) -> list[list[Action]]:
         for name in ("rank", "moment", "node", "peer", "tie")
     )
     order = np.lexsort((tie, node, np.concatenate(phases), moment, rank))
-    columns = (rank, moment, steps, node, peer)
-    lists: list[list[Action]] = [[] for _ in range(placed.num_devices)]
-    rows = zip(*(column[order].tolist() for column in columns), strict=True)
+    lists = [list[Action]() for _ in range(placed.num_devices)]
+    columns = np.stack((rank, moment, steps, node, peer))
+    rows: list[list[int]] = columns[:, order].T.tolist()
     for its_rank, its_moment, step, its_node, its_peer in rows:
         lists[its_rank].append(Action(its_moment, Step(step), its_node, its_peer))
     return lists
@@ -156,23 +156,23 @@ def parameter_parts(
     parameters = profile.parameters
     trained = [i for i, node in enumerate(parameters.gradient) if node is not None]
     index = integers(trained)
-    home = placed.device[integers(parameters.node)[index]]
+    owner = placed.device[integers(parameters.node)[index]]
     gradient = integers([node for node in parameters.gradient if node is not None])
     key = sends.node * placed.num_devices + sends.destination
-    found = np.searchsorted(key, gradient * placed.num_devices + home)
+    found = np.searchsorted(key, gradient * placed.num_devices + owner)
     ends = np.append(2 * sends.end + 1, -1)[found]
-    is_home = placed.device[gradient] == home
+    is_here = placed.device[gradient] == owner
     yield Columns(
         step=Step.ADD,
-        rank=home,
-        moment=np.where(is_home, 2 * placed.place[gradient], ends),
+        rank=owner,
+        moment=np.where(is_here, 2 * placed.place[gradient], ends),
         node=gradient,
         peer=index,
         tie=index,
     )
     yield Columns(
         step=Step.STEP,
-        rank=home,
+        rank=owner,
         moment=np.full(len(index), 2 * placed.graph.num_nodes),
         node=index,
         peer=index,

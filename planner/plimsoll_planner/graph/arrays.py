@@ -4,8 +4,8 @@ In: a `GraphProfile`. Out: `Graph`. Called by `place`, and by whoever asks for a
 
 Edges, uses and holds are in compressed rows: those of node i are entries
 `first[i]:first[i + 1]`. A use is what keeps a value alive: an edge that carries it, or
-the parameter that a gradient is added to (`is_home`), which stands on its own device
-and asks for no place in the order.
+the parameter that a gradient is added to (`is_addition`), which stands on a device of
+its own and asks for no place in the order.
 """
 
 from __future__ import annotations
@@ -74,6 +74,15 @@ class Graph:
     packed_bytes: Ints
     """Of the copy that a sender makes of a value; 0 if it is sent as it lies."""
     workspace_bytes: Ints
+    packed_workspace_bytes: Ints
+    """Held instead by a node that receives all of its `gaps`."""
+    mixed_workspace_bytes: Ints
+    """Held instead by one that receives some of them."""
+    gaps: Rows
+    """Nodes of other groups that a node reads and that are not sent as they lie, if its
+    workspace depends on them."""
+    gap_readers: Rows
+    """The same, by the node that is read."""
     group: Ints
     is_kept: Flags
     """Whether the value is kept to the end."""
@@ -82,15 +91,19 @@ class Graph:
     before: Rows
     """The same, by target."""
     uses: Rows
-    """Uses of values; the target of a home is the parameter's node."""
-    is_home: Flags
-    """Of each use."""
+    """Uses of values; the target of an addition is the parameter's node."""
+    is_addition: Flags
+    """Whether a use adds a gradient to a parameter's, and is no node that reads."""
     users: Rows
     """Uses by target."""
     holds: Rows
     """Storages of nodes; those of parameters are not among them."""
     holders: Rows
     """Nodes of storages."""
+    written: Rows
+    """Storages of nodes that return gradients, those of parameters among them."""
+    writers: Rows
+    """All nodes that hold such a storage, by storage."""
     storage_bytes: Ints
     """0 for those of parameters, which `group_state` has."""
     held_bytes: Ints
@@ -125,12 +138,12 @@ def graph_of(profile: GraphProfile) -> Graph:
     source, target = integers(profile.edges.source), integers(profile.edges.target)
     carries = np.array(profile.edges.carries_value, dtype=np.bool_)
     after = rows(num_nodes, source, target)
-    homes = gradient_homes(profile)
-    use_source = np.concatenate([source[carries], homes[0]])
-    use_target = np.concatenate([target[carries], homes[1]])
+    owners = gradient_owners(profile)
+    use_source = np.concatenate([source[carries], owners[0]])
+    use_target = np.concatenate([target[carries], owners[1]])
     uses = rows(num_nodes, use_source, use_target)
-    is_home = np.arange(len(use_source)) >= int(carries.sum())
-    is_home = is_home[np.argsort(use_source, kind="stable")]
+    is_addition = np.arange(len(use_source)) >= int(carries.sum())
+    is_addition = is_addition[np.argsort(use_source, kind="stable")]
     is_kept = np.zeros(num_nodes, dtype=np.bool_)
     is_kept[integers(profile.outputs)] = True
     is_standing = np.array(profile.storages.is_parameter, dtype=np.bool_)
@@ -140,22 +153,39 @@ def graph_of(profile: GraphProfile) -> Graph:
     np.add.at(held_bytes, node, num_bytes[storage])
     counted = ~is_standing[storage]
     holds = rows(num_nodes, node[counted], storage[counted])
+    written = np.isin(node, owners[0])
+    may_write = np.isin(storage, storage[written])
     state, step = states_of_groups(profile, group)
+    workspaces = np.stack(
+        [
+            integers(nodes.workspace_bytes),
+            integers(nodes.packed_workspace_bytes),
+            integers(nodes.mixed_workspace_bytes),
+        ]
+    )
+    has_gaps = ~np.array(nodes.is_contiguous, dtype=np.bool_)
+    gaps = gaps_of(uses, is_addition, group, has_gaps, workspaces)
     return Graph(
         names=nodes.name,
         seconds=np.array(nodes.seconds, dtype=np.float64),
         output_bytes=output_bytes,
-        packed_bytes=np.where(np.array(nodes.is_contiguous), 0, output_bytes),
-        workspace_bytes=integers(nodes.workspace_bytes),
+        packed_bytes=np.where(has_gaps, output_bytes, 0),
+        workspace_bytes=workspaces[0],
+        packed_workspace_bytes=workspaces[1],
+        mixed_workspace_bytes=workspaces[2],
+        gaps=gaps,
+        gap_readers=gaps.reversed(num_nodes),
         group=group,
         is_kept=is_kept,
         after=after,
         before=after.reversed(num_nodes),
         uses=uses,
-        is_home=is_home,
+        is_addition=is_addition,
         users=uses.reversed(num_nodes),
         holds=holds,
         holders=holds.reversed(len(num_bytes)),
+        written=rows(num_nodes, node[written], storage[written]),
+        writers=rows(len(num_bytes), storage[may_write], node[may_write]),
         storage_bytes=np.where(is_standing, 0, num_bytes),
         held_bytes=held_bytes,
         members=rows(profile.num_groups, group, np.arange(num_nodes)),
@@ -182,12 +212,31 @@ def require_seconds(profile: GraphProfile) -> None:
         )
 
 
-def gradient_homes(profile: GraphProfile) -> tuple[Ints, Ints]:
+def gradient_owners(profile: GraphProfile) -> tuple[Ints, Ints]:
     """Nodes that return gradients, and the nodes of their parameters."""
     parameters = profile.parameters
     pairs = zip(parameters.gradient, parameters.node, strict=True)
     found = [(gradient, node) for gradient, node in pairs if gradient is not None]
     return integers([one[0] for one in found]), integers([one[1] for one in found])
+
+
+def gaps_of(
+    uses: Rows, is_addition: Flags, group: Ints, has_gaps: Flags, workspaces: Ints
+) -> Rows:
+    """Nodes and what they read with gaps, as `Graph.gaps` has them.
+
+    Args:
+        uses: of all values.
+        is_addition: whether a use reads nothing.
+        group: of each node.
+        has_gaps: whether its value is not sent as it lies.
+        workspaces: row i: workspaces of kind i of all nodes.
+    """
+    source, target = uses.source, uses.target
+    depends = (workspaces != workspaces[0]).any(axis=0)
+    is_gap = has_gaps[source] & depends[target] & ~is_addition
+    is_gap &= group[source] != group[target]
+    return rows(len(group), target[is_gap], source[is_gap])
 
 
 def states_of_groups(profile: GraphProfile, group: Ints) -> tuple[Ints, Ints]:

@@ -31,7 +31,7 @@ NUM_CUTS = 8
 def bounds_of(graph: Graph, num_devices: int) -> PlacementBounds:
     """Lower bounds of peak and makespan."""
     states = int(graph.group_state.sum())
-    groups, nodes = bytes_of_groups(graph), bytes_of_nodes(graph)
+    groups, nodes = least_bytes_of_groups(graph), bytes_of_nodes(graph)
     group, node = int(groups.argmax()), int(nodes.argmax())
     cut = max(cut_bytes(graph, one) for one in likely_cuts(graph))
     work_s = float(graph.seconds.sum()) / num_devices
@@ -47,7 +47,7 @@ def bounds_of(graph: Graph, num_devices: int) -> PlacementBounds:
     )
 
 
-def bytes_of_groups(graph: Graph) -> Ints:
+def least_bytes_of_groups(graph: Graph) -> Ints:
     """Bytes of each group on its device, at the least, at some moment."""
     most = graph.group_step.copy()
     where = graph.group[graph.holds.source]
@@ -64,10 +64,10 @@ def bytes_of_nodes(graph: Graph) -> Ints:
     """Bytes on the device of each node while it runs, at the least."""
     own = np.zeros(graph.num_nodes, dtype=np.int64)
     np.add.at(own, graph.holds.source, graph.storage_bytes[graph.holds.target])
-    own += graph.workspace_bytes + graph.group_state[graph.group]
+    own += least_workspaces(graph) + graph.group_state[graph.group]
     source, target = graph.users.target, graph.users.source
-    is_home = graph.is_home[use_order(graph)]
-    reads = (graph.group[source] != graph.group[target]) & ~is_home
+    is_addition = graph.is_addition[use_order(graph)]
+    reads = (graph.group[source] != graph.group[target]) & ~is_addition
     source, target = source[reads], target[reads]
     key = target * graph.num_groups + graph.group[source]
     pairs, which = np.unique(key, return_inverse=True)
@@ -75,6 +75,13 @@ def bytes_of_nodes(graph: Graph) -> Ints:
     np.maximum.at(most, which, bytes_of_inputs(graph)[source])
     np.add.at(own, pairs // graph.num_groups, most)
     return own
+
+
+def least_workspaces(graph: Graph) -> Ints:
+    """Workspace of each node, whatever it receives; 0 if its least is not known."""
+    least = np.minimum(graph.workspace_bytes, graph.packed_workspace_bytes)
+    is_mixed = np.diff(graph.gaps.first) > 1
+    return np.where(is_mixed, 0, least)
 
 
 def use_order(graph: Graph) -> Ints:
@@ -101,15 +108,17 @@ def cut_bytes(graph: Graph, node: int) -> int:
     is_behind[node] = True  # it reads, and then it returns
     source, target = graph.uses.source, graph.uses.target
     is_alive = np.zeros(graph.num_nodes, dtype=np.bool_)
-    crosses = is_before[source] & is_behind[target] & ~graph.is_home
+    crosses = is_before[source] & is_behind[target] & ~graph.is_addition
     is_alive[source[crosses]] = True
     is_alive |= is_before & graph.is_kept
-    # A node of several storages would count those of others twice.
+    # A node of several storages would count those of others twice. A parameter's, which
+    # the states have, is not among them: only what the node's own takes is added here.
     counts = np.diff(graph.holds.first)
     alive = np.flatnonzero(is_alive & (counts == 1))
     storage = graph.holds.target[graph.holds.first[alive]]
     most = np.zeros(len(graph.storage_bytes), dtype=np.int64)
-    np.maximum.at(most, storage, bytes_of_inputs(graph)[alive])
+    least = np.minimum(graph.output_bytes[alive], graph.storage_bytes[storage])
+    np.maximum.at(most, storage, least)
     own = graph.holds.target[graph.holds.first[node] : graph.holds.first[node + 1]]
     most[own] = np.maximum(most[own], graph.storage_bytes[own])
     return int(most.sum())

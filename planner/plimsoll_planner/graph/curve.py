@@ -15,13 +15,16 @@ behind it; 2n is the optimizer's step.
     device; 2 end + 1 of each send of its value; 2n, if the value is kept.
  4. Storages of parameters are never counted: rule 1 has them.
  5. A received copy is born at 2 begin + 1 of its send, whole, and dies behind the
-    largest of 2 end + 1 and 2p' of each use on that device. Its bytes are those that
-    are sent, also if the value was a view.
+    largest of 2 end + 1 and 2p' of each node that reads it on that device. Its bytes
+    are those that are sent, also if the value was a view.
  6. What a sender has to copy first is held from 2 begin + 1 to 2 end + 1, one copy for
     each send.
- 7. The workspace of a node is held at 2p and at no other moment.
- 8. A gradient is added to that of its parameter at 2p, if it is at home, and at
-    2 end + 1 of its send if it is not. This takes nothing.
+ 7. The workspace of a node is held at 2p and at no other moment. It is the packed one
+    if all that it reads with gaps is received, and so has none: operators first copy
+    what has gaps. If only some of it is received, it is the mixed one, which alone of
+    all bytes here is the most of several cases.
+ 8. A gradient is added to that of its parameter at 2p, on its device, and at
+    2 end + 1 of its send on another. This takes nothing.
  9. At 2n a device holds on top the most that one of its parameters takes as it is
     stepped: the optimizer goes parameter by parameter.
 10. Nothing dies within a moment: all that is there at any time of it is counted.
@@ -120,8 +123,10 @@ def intervals_of(placed: Placed, nodes: Ints) -> Intervals:
     packs = np.flatnonzero(graph.packed_bytes[sends.node])
     packed = sends.node[packs]
     # [4] Workspaces: rule 7.
-    busy = nodes[graph.workspace_bytes[nodes] > 0]
-    moment, took = 2 * place[busy], graph.workspace_bytes[busy]
+    workspace = workspaces_of(placed, nodes)
+    is_busy = workspace > 0
+    busy, workspace = nodes[is_busy], workspace[is_busy]
+    moment = 2 * place[busy]
     return joined(
         [
             (
@@ -140,9 +145,25 @@ def intervals_of(placed: Placed, nodes: Ints) -> Intervals:
                 *(Kind.TRANSIENT, device[packed], begin[packs], end[packs]),
                 *(graph.packed_bytes[packed], packed),
             ),
-            (Kind.TRANSIENT, device[busy], moment, moment, took, busy),
+            (Kind.TRANSIENT, device[busy], moment, moment, workspace, busy),
         ]
     )
+
+
+def workspaces_of(placed: Placed, nodes: Ints) -> Ints:
+    """Workspace of some nodes, by rule 7."""
+    graph, device = placed.graph, placed.device
+    pairs = graph.gaps.of(nodes)
+    reader, source = graph.gaps.source[pairs], graph.gaps.target[pairs]
+    local = index_of(nodes, graph.num_nodes)[reader]
+    is_received = device[source] != device[reader]
+    are_any, are_all = np.zeros(len(nodes), np.bool_), np.ones(len(nodes), np.bool_)
+    np.logical_or.at(are_any, local, is_received)
+    np.logical_and.at(are_all, local, is_received)
+    received_bytes = np.where(
+        are_all, graph.packed_workspace_bytes[nodes], graph.mixed_workspace_bytes[nodes]
+    )
+    return np.where(are_any, received_bytes, graph.workspace_bytes[nodes])
 
 
 def last_moments(placed: Placed, nodes: Ints, uses: Ints, sends: Sends) -> Ints:
@@ -151,14 +172,14 @@ def last_moments(placed: Placed, nodes: Ints, uses: Ints, sends: Sends) -> Ints:
     local = index_of(nodes, graph.num_nodes)
     last = np.where(graph.is_kept[nodes], 2 * graph.num_nodes, 2 * place[nodes])
     source, target = graph.uses.source[uses], graph.uses.target[uses]
-    is_here = (device[source] == device[target]) & ~graph.is_home[uses]
+    is_here = (device[source] == device[target]) & ~graph.is_addition[uses]
     np.maximum.at(last, local[source[is_here]], 2 * place[target[is_here]])
     np.maximum.at(last, local[sends.node], 2 * sends.end + 1)
     return last
 
 
 def index_of(nodes: Ints, num_nodes: int) -> Ints:
-    """Where each node is among some; those that are not there have no meaning."""
+    """Index of each node among some; those of others have no meaning."""
     local = np.empty(num_nodes, dtype=np.int64)
     local[nodes] = np.arange(len(nodes))
     return local
@@ -214,8 +235,10 @@ class Curve:
         graph = self.placed.graph
         nodes = graph.members.target[graph.members.of(groups)]
         sources = graph.users.target[graph.users.of(nodes)]
+        readers = graph.gap_readers.target[graph.gap_readers.of(nodes)]
         # A gradient is sent to where the node of its parameter stands.
-        touched = sharing(graph, np.unique(np.concatenate([nodes, sources])))
+        near = np.unique(np.concatenate([nodes, sources, readers]))
+        touched = sharing(graph, near)
         before = intervals_of(self.placed, touched)
         self.count(before, -1)
         left = self.group_device[groups]  # states alone leave no interval

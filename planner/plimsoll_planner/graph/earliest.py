@@ -27,14 +27,17 @@ the sends away, and a step is from 10 % shorter to 0.3 % longer."""
 
 def earliest(graph: Graph, levels: Levels, send_s: Floats, num_devices: int) -> Ints:
     """Device of each group."""
-    before, group = graph.before.lists(), graph.group.tolist()
-    own, sends = graph.seconds.tolist(), send_s.tolist()
+    before = graph.before.lists()
+    group: list[int] = graph.group.tolist()
+    own: list[float] = graph.seconds.tolist()
+    sends: list[float] = send_s.tolist()
     device, done = [-1] * graph.num_groups, [0.0] * graph.num_nodes
     free = [0.0] * num_devices
     first_free = [(0.0, one) for one in range(num_devices)]
     by_level = np.lexsort((np.arange(graph.num_nodes), -levels.bottom))
-    for node in by_level.tolist():
-        arrived = [
+    nodes: list[int] = by_level.tolist()
+    for node in nodes:
+        arrived: Arrivals = [
             (device[group[i]], done[i], done[i] + sends[i], sends[i])
             for i in before[node]
         ]

@@ -1,4 +1,4 @@
-"""Peaks of devices and what makes them up; bytes of a device over the step.
+"""Peaks of devices and what makes them up; bytes of a device over the order.
 
 In: a placed graph, its curve, the profile. Out: `DevicePeak`s, or points of a curve.
 Called by `place`, reports and texts.
@@ -11,9 +11,12 @@ import numpy as np
 from plimsoll_planner.graph.arrays import Ints, integers
 from plimsoll_planner.graph.curve import Curve, Intervals, Kind, intervals_of
 from plimsoll_planner.graph.transfers import Placed
-from plimsoll_planner.graph.walk import Walked
 from plimsoll_planner.records.graph_profile import GraphProfile
-from plimsoll_planner.records.placement_plan import Contributor, DevicePeak
+from plimsoll_planner.records.placement_plan import (
+    Contributor,
+    ContributorKind,
+    DevicePeak,
+)
 
 MOST_CONTRIBUTORS = 5
 
@@ -76,7 +79,7 @@ def contributors(placed: Placed, there: Intervals) -> tuple[Contributor, ...]:
             Contributor(
                 name=graph.names[item],
                 num_bytes=int(there.num_bytes[one]),
-                is_received=bool(there.kind[one] == Kind.RECEIVED),
+                kind=ContributorKind[Kind(there.kind[one]).name],
             )
         )
     return tuple(found)
@@ -98,24 +101,3 @@ def over_moments(
 def stretches(length: int, most: int) -> Ints:
     """Edges of stretches that are about as long as each other, at most so many."""
     return np.linspace(0, length, min(most, length) + 1).astype(np.int64)
-
-
-def over_time(
-    curve: Curve, walked: Walked, device: int, most_points: int = 400
-) -> list[tuple[float, int]]:
-    """Seconds and bytes of one device, in order; its peak is among them.
-
-    Of each stretch of places the fullest moment, at the second at which the device is
-    done with its last node before it.
-    """
-    live, num_nodes = curve.live[device], curve.placed.graph.num_nodes
-    is_own = np.zeros(num_nodes, dtype=np.bool_)
-    is_own[curve.placed.place] = curve.placed.device == device
-    done = np.maximum.accumulate(np.where(is_own, walked.finished_s, 0.0))
-    edges = stretches(len(live), most_points)
-    points: list[tuple[float, int]] = []
-    for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        moment = first + int(live[first:end].argmax())
-        place = min(moment // 2, num_nodes - 1)
-        points.append((float(done[place]), int(live[moment])))
-    return points

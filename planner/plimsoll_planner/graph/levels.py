@@ -1,12 +1,11 @@
-"""Longest paths through a graph, and how wide it is.
+"""Longest paths through a graph.
 
 In: a `Graph` and the link between devices. Out: for each node its top level (longest
 way from a start to the node, in seconds, without it) and its bottom level (longest way
 from the node to an end, with it), with what is sent on each edge or without. Called by
 the heuristics of placement and by the bounds.
 
-Source: ParDNN (Qararyah et al., 2020) for levels with communication, the degree of
-parallelism (work / critical path) and the ratio of communication to computation.
+Source: ParDNN (Qararyah et al., 2020) for levels with communication.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def critical_path_s(graph: Graph) -> float:
     An edge that carries no value is not in it: if its ends stand on two devices, the
     second need not wait, for what it may overwrite has been sent.
     """
-    is_read = ~graph.is_home
+    is_read = ~graph.is_addition
     source, target = graph.uses.source[is_read], graph.uses.target[is_read]
     reads = rows(graph.num_nodes, source, target)
     levels = levels_by(graph, reads, np.zeros(graph.num_nodes))
@@ -69,24 +68,3 @@ def levels_by(graph: Graph, edges: Rows, edge_s: Floats) -> Levels:
         for target in targets:
             top[target] = max(top[target], way)
     return Levels(top=np.array(top), bottom=np.array(bottom))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphShape:
-    """Two numbers that say how much a placement can win."""
-
-    parallelism: float
-    """Seconds of all nodes over those of the longest path: devices beyond that many
-    only add memory."""
-    communication_ratio: float
-    """Seconds of all edges, if each had to be sent, over those of all nodes."""
-
-
-def shape_of(graph: Graph, link: Link) -> GraphShape:
-    """Width of a graph, and how heavy its edges are."""
-    work_s, path_s = float(graph.seconds.sum()), critical_path_s(graph)
-    edges_s = float(send_seconds(graph, link)[graph.uses.source].sum())
-    return GraphShape(
-        parallelism=work_s / path_s if path_s else 1.0,
-        communication_ratio=edges_s / work_s if work_s else 0.0,
-    )

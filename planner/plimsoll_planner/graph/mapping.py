@@ -72,7 +72,7 @@ def neighbours(graph: Graph, send_s: Floats) -> tuple[Rows, Floats]:
     return pairs, np.concatenate([cost, cost])[order]
 
 
-def bytes_of_groups(graph: Graph) -> Ints:
+def value_bytes_of_groups(graph: Graph) -> Ints:
     """States of groups and all storages of theirs: how much room they may need."""
     found = graph.group_state.copy()
     storage, first = np.unique(graph.holds.target, return_index=True)
@@ -116,7 +116,7 @@ class Mapping:
         self.group_work = np.bincount(
             graph.group, weights=graph.seconds, minlength=num_groups
         )
-        self.group_bytes = bytes_of_groups(graph)
+        self.group_bytes = value_bytes_of_groups(graph)
         self.pairs, self.pair_s = neighbours(graph, send_s)
         self.spans = SpanWork(NUM_BINS, num_devices)
         self.device = np.full(num_groups, -1)

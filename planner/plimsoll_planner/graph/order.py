@@ -37,8 +37,11 @@ def started_at(graph: Graph, device: Ints, priority: Floats, send_s: Floats) -> 
     Events are (time, kind, node): 0, the node is ready; 1, it has run. All events of a
     moment are looked at before a device takes up a node.
     """
-    after, where = graph.after.lists(), device.tolist()
-    own, sends, rank = graph.seconds.tolist(), send_s.tolist(), (-priority).tolist()
+    after = graph.after.lists()
+    where: list[int] = device.tolist()
+    own: list[float] = graph.seconds.tolist()
+    sends: list[float] = send_s.tolist()
+    rank: list[float] = (-priority).tolist()
     missing = np.diff(graph.before.first).tolist()
     ready_at, started = [0.0] * len(own), [0.0] * len(own)
     waiting: list[list[tuple[float, int]]] = [[] for _ in range(max(where) + 1)]

@@ -35,13 +35,15 @@ from plimsoll_planner.graph.fullest import peaks_of
 from plimsoll_planner.graph.levels import Levels, levels_of, send_seconds
 from plimsoll_planner.graph.mapping import mapped
 from plimsoll_planner.graph.order import list_order, positions
+from plimsoll_planner.graph.placed import send_columns
 from plimsoll_planner.graph.repair import repaired
 from plimsoll_planner.graph.transfers import Placed, all_sends
-from plimsoll_planner.graph.walk import walked
+from plimsoll_planner.graph.walk import walked_s
+from plimsoll_planner.records.bounds import LARGEST_INTEGER
 from plimsoll_planner.records.graph_profile import GraphProfile
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.placement_plan import PlacementPlan, SendColumns
+from plimsoll_planner.records.placement_plan import PlacementPlan
 
 Heuristic = Callable[[Graph, Levels, Floats, int], Ints]
 MOST_DEVICES = 4096
@@ -102,7 +104,7 @@ def place(
         InvalidFieldError: there is no device, more than can be judged, or no window.
         CannotPlanError: nobody knows the seconds of a node.
     """
-    most = min(MOST_DEVICES, MOST_CELLS // profile.num_nodes)
+    most = most_devices(profile)
     if not 1 <= num_devices <= most:
         rule = f"from 1 to {most} devices for {profile.num_nodes} nodes"
         raise InvalidFieldError("num_devices", num_devices, rule)
@@ -136,16 +138,16 @@ def place(
     )
 
 
-def send_columns(placed: Placed) -> SendColumns:
-    """Sends of a placement as its record has them."""
-    sends = all_sends(placed)
-    return SendColumns(
-        node=tuple(sends.node.tolist()),
-        destination=tuple(sends.destination.tolist()),
-        begin=tuple(sends.begin.tolist()),
-        end=tuple(sends.end.tolist()),
-        num_bytes=tuple(placed.graph.output_bytes[sends.node].tolist()),
-    )
+def most_devices(profile: GraphProfile) -> int:
+    """Devices up to which a placement can be judged, and no peak is too large a number.
+
+    A device holds all bytes at the most, and copies of what it sends to each other one.
+    """
+    nodes = profile.nodes
+    pairs = zip(nodes.output_bytes, nodes.is_contiguous, strict=True)
+    packed = sum(num_bytes for num_bytes, is_contiguous in pairs if not is_contiguous)
+    most_sent = (LARGEST_INTEGER - profile.all_bytes) // max(packed, 1)
+    return min(MOST_DEVICES, MOST_CELLS // profile.num_nodes, 1 + most_sent)
 
 
 class Search:
@@ -251,6 +253,6 @@ class Search:
     def judged(self, method: str, curve: Curve) -> Candidate:
         """Candidate of a curve."""
         placed = curve.placed
-        seconds = walked(placed, all_sends(placed), self.send_s).makespan_s
+        seconds = walked_s(placed, all_sends(placed), self.send_s)
         fits = bool(curve.peak.max() <= self.capacity_bytes)
         return Candidate(method=method, curve=curve, fits=fits, makespan_s=seconds)

@@ -46,7 +46,7 @@ MOST_UNITS = 1024
 def repaired(curve: Curve, send_s: Floats, capacity_bytes: int) -> bool:
     """Move groups until all devices fit; whether they do."""
     graph = curve.placed.graph
-    links = Links(
+    neighbours = Neighbours(
         graph=graph,
         place=curve.placed.place,
         send_s=send_s,
@@ -65,7 +65,7 @@ def repaired(curve: Curve, send_s: Floats, capacity_bytes: int) -> bool:
         over = int(curve.peak[full]) - capacity_bytes
         moves = Round(
             curve=curve,
-            links=links,
+            neighbours=neighbours,
             full=full,
             empty=empty,
             freed=bytes_there(curve, full, num_moves < MOST_MOVES),
@@ -95,39 +95,41 @@ def bytes_there(curve: Curve, device: int, may_move: Flags) -> Ints:
     return freed
 
 
-Link = tuple[int, float, int]
+Neighbour = tuple[int, float, int]
 """Another group, seconds to send between the two, and the place of the use if it is the
 other group's, else -1."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Links:
-    """What groups send each other, looked up when a group is first asked for."""
+@dataclass(kw_only=True, slots=True)
+class Neighbours:
+    """Neighbours of groups, looked up when a group is first asked for."""
 
     graph: Graph
     place: Ints
     send_s: Floats
     group_work: list[float]
     """Seconds of each group."""
-    found: dict[int, list[Link]] = field(default_factory=dict[int, list[Link]])
+    found: dict[int, list[Neighbour]] = field(
+        default_factory=dict[int, list[Neighbour]]
+    )
 
-    def of(self, group: int) -> list[Link]:
-        """Links of a group with others."""
+    def of(self, group: int) -> list[Neighbour]:
+        """Neighbours of a group, without itself."""
         if group not in self.found:
             self.found[group] = [
-                link for link in self._looked_up(group) if link[0] != group
+                one for one in self._looked_up(group) if one[0] != group
             ]
         return self.found[group]
 
-    def _looked_up(self, group: int) -> list[Link]:
-        """Links of a group, with itself as well."""
+    def _looked_up(self, group: int) -> list[Neighbour]:
+        """Neighbours of a group, with itself as well."""
         graph = self.graph
         first = graph.members.first
         nodes = graph.members.target[first[group] : first[group + 1]]
         out, into = graph.uses.of(nodes), graph.users.of(nodes)
         targets, sources = graph.uses.target[out], graph.users.target[into]
-        home = graph.is_home[out]
-        places = np.where(home, -1, self.place[targets])
+        is_addition = graph.is_addition[out]
+        places = np.where(is_addition, -1, self.place[targets])
         return [
             *zip(
                 graph.group[targets].tolist(),
@@ -144,12 +146,12 @@ class Links:
         ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Round:
-    """Choice of what moves from one device to another, at one moment."""
+    """Choice of groups that move from one device to another, at one moment."""
 
     curve: Curve
-    links: Links
+    neighbours: Neighbours
     full: int
     empty: int
     freed: Ints
@@ -179,7 +181,7 @@ class Round:
                 continue
             self.moved.update(unit)
             got += num_bytes
-            beside = {link[0] for one in unit for link in self.links.of(one)}
+            beside = {it[0] for one in unit for it in self.neighbours.of(one)}
             for other in sorted(beside - self.moved):
                 if self.freed[other]:
                     heapq.heappush(heap, (self.score(self.unit(other)), other))
@@ -190,7 +192,7 @@ class Round:
         now, device = self.curve.moment[self.full] // 2, self.curve.group_device
         later = {
             other
-            for other, _, place in self.links.of(group)
+            for other, _, place in self.neighbours.of(group)
             if place > now and device[other] == self.full and other not in self.moved
         }
         return [group, *sorted(later)]
@@ -204,8 +206,8 @@ class Round:
         inside, device = set(unit), self.curve.group_device
         added_s, work_s = 0.0, 0.0
         for one in unit:
-            work_s += self.links.group_work[one]
-            for other, seconds, _ in self.links.of(one):
+            work_s += self.neighbours.group_work[one]
+            for other, seconds, _ in self.neighbours.of(one):
                 if other in inside:
                     continue
                 if other in self.moved or device[other] == self.empty:

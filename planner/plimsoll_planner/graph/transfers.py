@@ -10,7 +10,9 @@ first use there, w the window, p the place of the node that returns the value:
     end   = f - 1              after that node both sides wait for the end
 
 A gradient has no use with a place: it is added to its parameter's as soon as it is
-there. It begins at p, and f = min(p + w, number of nodes).
+there. It begins at p, and f is the least of p + w, the number of nodes, and the place
+of the first later node that holds a storage of it, for that one may write into it.
+Readers need no such rule: edges put them before whoever overwrites what they read.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Sends:
     begin: Ints
     end: Ints
     last: Ints
-    """Moment of the last use of the copy; see `curve`."""
+    """Moment of the last node that reads the copy; -1: none does; see `curve`."""
 
 
 def sends_of(placed: Placed, nodes: Ints, uses: Ints) -> Sends:
@@ -56,17 +58,17 @@ def sends_of(placed: Placed, nodes: Ints, uses: Ints) -> Sends:
     destination = placed.device[target]
     is_sent = destination != placed.device[source]
     source, target = source[is_sent], target[is_sent]
-    is_home = graph.is_home[uses][is_sent]
-    later = np.minimum(place[source] + placed.window, graph.num_nodes)
-    first = np.where(is_home, later, place[target])
+    is_addition = graph.is_addition[uses][is_sent]
+    wanted = place[target]
+    wanted[is_addition] = wanted_at(placed, source[is_addition])
     local = np.searchsorted(nodes, source) if len(nodes) < graph.num_nodes else source
     key = local * placed.num_devices + destination[is_sent]
     size = len(nodes) * placed.num_devices
-    begins, last = np.full(size, NEVER), np.full(size, -1)
-    np.minimum.at(begins, key, first)
-    np.maximum.at(last, key, 2 * first - is_home)
-    found = np.flatnonzero(last >= 0)
-    node, first = nodes[found // placed.num_devices], begins[found]
+    first, last = np.full(size, NEVER), np.full(size, -1)
+    np.minimum.at(first, key, wanted)
+    np.maximum.at(last, key, np.where(is_addition, -1, 2 * wanted))
+    found = np.flatnonzero(first < NEVER)
+    node, first = nodes[found // placed.num_devices], first[found]
     return Sends(
         node=node,
         destination=found % placed.num_devices,
@@ -74,6 +76,24 @@ def sends_of(placed: Placed, nodes: Ints, uses: Ints) -> Sends:
         end=first - 1,
         last=last[found],
     )
+
+
+def wanted_at(placed: Placed, gradients: Ints) -> Ints:
+    """Place before which the send of each gradient to its parameter ends."""
+    graph, place = placed.graph, placed.place
+    wanted = np.minimum(place[gradients] + placed.window, graph.num_nodes)
+    counts = graph.written.first[gradients + 1] - graph.written.first[gradients]
+    which = np.repeat(np.arange(len(gradients)), counts)
+    storage = graph.written.target[graph.written.of(gradients)]
+    # Storage and place in one number, so that the next holder is the next number.
+    pairs = graph.writers.of(np.unique(storage))
+    width = graph.num_nodes + 1
+    keys = graph.writers.source[pairs] * width + place[graph.writers.target[pairs]]
+    keys = np.append(np.sort(keys), NEVER)
+    own = storage * width + place[gradients][which]
+    following = keys[np.searchsorted(keys, own, side="right")] - storage * width
+    np.minimum.at(wanted, which, following)
+    return wanted
 
 
 def all_sends(placed: Placed) -> Sends:

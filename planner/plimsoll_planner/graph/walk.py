@@ -15,42 +15,31 @@ Links are never busy, which is a simplification; the optimizer's step is not in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from plimsoll_planner.graph.arrays import Floats, Ints
 from plimsoll_planner.graph.transfers import Placed, Sends
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Walked:
-    """When nodes are done."""
-
-    makespan_s: float
-    finished_s: list[float]
-    """Of the node at each place."""
-
-
-def walked(placed: Placed, sends: Sends, send_s: Floats) -> Walked:
-    """Seconds at which all nodes and sends are done."""
+def walked_s(placed: Placed, sends: Sends, send_s: Floats) -> float:
+    """Seconds until all nodes and sends are done."""
     order = np.argsort(placed.place)
-    own, where = placed.graph.seconds[order].tolist(), placed.device[order].tolist()
-    sources = placed.device[sends.node].tolist()
-    destinations, takes = sends.destination.tolist(), send_s[sends.node].tolist()
+    own: list[float] = placed.graph.seconds[order].tolist()
+    where: list[int] = placed.device[order].tolist()
+    sources: list[int] = placed.device[sends.node].tolist()
+    destinations: list[int] = sends.destination.tolist()
+    takes: list[float] = send_s[sends.node].tolist()
     begins, ends = by_place(sends.begin, len(own)), by_place(sends.end, len(own))
     clock, arrives = [0.0] * placed.num_devices, [0.0] * len(takes)
-    finished_s: list[float] = []
     for place, seconds in enumerate(own):
         clock[where[place]] += seconds
-        finished_s.append(clock[where[place]])
         for send in begins[place]:
             both = clock[sources[send]], clock[destinations[send]]
             arrives[send] = max(both) + takes[send]
         for send in ends[place]:
             for side in (sources[send], destinations[send]):
                 clock[side] = max(clock[side], arrives[send])
-    return Walked(makespan_s=max(clock), finished_s=finished_s)
+    return max(clock)
 
 
 def by_place(places: Ints, num_places: int) -> list[list[int]]:

@@ -104,6 +104,10 @@ class MemoryKind(StrEnum):
     BOUNDARIES = "boundaries"
     """Tensors received from other stages, for all micro-batches in flight, and sent to
     them; gradients of carried values; logits that are kept."""
+    VALUES = "values"
+    """Results of placed operators, on the device that computes them."""
+    RECEIVED = "received values"
+    """Copies of results from other devices."""
     WORKING = "working memory"
     """Of the layer that decides: what its pass or its optimizer step needs at once,
     what it saves itself included."""

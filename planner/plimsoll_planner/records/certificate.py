@@ -110,6 +110,8 @@ class NearestMiss(Record):
     phase: Phase | None = None
     layer: Name | None = None
     """The largest layer, if that alone is more than the device holds."""
+    operator: Name | None = None
+    """The operator, or parameter (`state NAME`), that alone is more."""
     needed_bytes: Bytes | None = None
     """Lower bound of that rank's device memory; of what it takes of its machine's,
     where that is missed."""
@@ -121,11 +123,9 @@ class NearestMiss(Record):
 
     def check_rules(self) -> None:
         """A miss of memory has its bytes; one of rate both rates."""
-        wanted: tuple[str, ...] = ()
         is_memory = self.binding in {Binding.MEMORY, Binding.HOST_MEMORY}
-        if is_memory:
-            wanted = ("needed_bytes", "capacity_bytes")
-        elif self.binding is Binding.RATE:
+        wanted = ("needed_bytes", "capacity_bytes") if is_memory else ()
+        if self.binding is Binding.RATE:
             wanted = ("samples_per_s", "needed_samples_per_s")
         for field in wanted:
             if getattr(self, field) is None:
@@ -134,9 +134,8 @@ class NearestMiss(Record):
             raise self.refuse("phase", "given exactly where rank is")
         if is_memory and self.short_bytes == 0:
             raise self.refuse("needed_bytes", f"above {self.capacity_bytes} bytes")
-        if self.samples_per_s and self.samples_per_s >= (
-            self.needed_samples_per_s or 0
-        ):
+        needed = self.needed_samples_per_s or 0
+        if self.samples_per_s and self.samples_per_s >= needed:
             raise self.refuse("samples_per_s", "below needed_samples_per_s")
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import (
@@ -213,7 +213,8 @@ class LayerStatistics(Record):
 
     kind: Index
     what: Name
-    """The module that does, by class; `found by trying` where none is known for it."""
+    """The module that does, by class, or the operator; `found by trying` where none is
+    known for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,7 +295,7 @@ class ModelProfile(Document):
         for one in self.batch_statistics:
             of_kind.setdefault(one.kind, []).append(one.what)
         named = [
-            f"{name} ({', '.join(of_kind[kind])})"
+            f"{name!r} ({', '.join(of_kind[kind])})"
             for name, kind in zip(self.layers.name, self.layers.kind, strict=True)
             if kind in of_kind
         ]
@@ -331,8 +332,9 @@ class ModelProfile(Document):
             return fields
         others = {name: one for name, one in fields.items() if name != "edges"}
         edges, layers = fields["edges"], fields.get("layers")
-        names = layers.get("name") if isinstance(layers, dict) else None
-        size = len(names) if isinstance(names, list) else 1
+        has_layers = isinstance(layers, dict)
+        names = cast("dict[str, object]", layers).get("name") if has_layers else None
+        size = len(cast("list[object]", names)) if isinstance(names, list) else 1
         plain = {
             "source": [*range(size - 1)],
             "target": [*range(1, size)],

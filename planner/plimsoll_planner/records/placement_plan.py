@@ -7,6 +7,7 @@ in that order and not on time, and peaks are exact; seconds are a prediction.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from operator import le
 
 from plimsoll_planner.records.bounds import (
@@ -43,14 +44,22 @@ class SendColumns(Record):
     num_bytes: tuple[Bytes, ...]
 
 
+class ContributorKind(StrEnum):
+    """Kind of bytes that an operator is the reason of."""
+
+    VALUE = "value"
+    RECEIVED = "received"
+    TRANSIENT = "transient"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contributor(Record):
     """One part of what a device holds at its peak."""
 
     name: Name
     num_bytes: Bytes
-    is_received: bool
-    """Whether it is a copy of what another device made."""
+    kind: ContributorKind
+    """Its value, a received copy of it, or a workspace or the copy that is sent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +68,7 @@ class DevicePeak(Record):
 
     peak_bytes: Bytes
     place: Index
-    """Where in the order; the number of nodes stands for the optimizer's step."""
+    """Place in the order; the number of nodes stands for the optimizer's step."""
     parameter_bytes: Bytes
     gradient_bytes: Bytes
     optimizer_bytes: Bytes
@@ -69,7 +78,7 @@ class DevicePeak(Record):
     transient_bytes: Bytes
     """Workspaces, and copies of what is sent."""
     contributors: tuple[Contributor, ...] = ()
-    """The largest values, largest first."""
+    """The largest of all but states, largest first."""
 
     @property
     def state_bytes(self) -> int:
@@ -81,7 +90,7 @@ class DevicePeak(Record):
         parts = self.value_bytes + self.received_bytes + self.transient_bytes
         if self.state_bytes + parts != self.peak_bytes:
             rule = f"the sum of its parts, {self.state_bytes + parts} bytes"
-            raise self.refuse("peak_bytes", rule)
+            raise self.refuse("peak_bytes", rule, self.peak_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,8 +163,10 @@ class PlacementPlan(Document):
 
     def check_rules(self) -> None:
         """Every node has a place, every send a way, and the verdict its reason."""
-        if sorted(self.order) != list(range(len(self.order))):
-            raise self.refuse("order", "every node from 0 on exactly once")
+        self.require_distinct("order", self.order)
+        if max(self.order, default=0) >= max(len(self.order), 1):
+            rule = f"below {len(self.order)}, the number of nodes"
+            raise self.refuse("order", rule, max(self.order))
         for field, found in (
             ("devices", self.devices),
             ("sends.destination", self.sends.destination),
@@ -167,6 +178,7 @@ class PlacementPlan(Document):
             rule = f"{self.num_devices} entries, one for each device"
             raise self.refuse("peaks", rule, len(self.peaks))
         self._check_sends()
+        self._check_bounds()
         self._check_verdict()
 
     def _check_sends(self) -> None:
@@ -179,7 +191,9 @@ class PlacementPlan(Document):
                 path = f"sends.{field}"
                 raise self.refuse(path, f"below {length}, all nodes", max(found))
         if not all(map(le, sends.begin, sends.end)):
-            raise self.refuse("sends.end", "at or behind the begin of the send", "less")
+            pairs = zip(sends.begin, sends.end, strict=True)
+            begin, end = next(pair for pair in pairs if pair[0] > pair[1])
+            raise self.refuse("sends.end", f"at least {begin}, where it begins", end)
 
     def _check_verdict(self) -> None:
         """The exact peaks prove that it fits, and the bounds alone that none does."""
@@ -190,3 +204,9 @@ class PlacementPlan(Document):
             expected = Verdict.FAILS
         if self.verdict is not expected:
             raise self.refuse("verdict", f"{expected}, by peaks and bounds")
+
+    def _check_bounds(self) -> None:
+        """No peak is below what no placement can be below."""
+        if self.peak_bytes < self.bounds.peak_bytes:
+            rule = f"a largest peak of at least {self.bounds.peak_bytes}, by its bounds"
+            raise self.refuse("peaks", rule, self.peak_bytes)

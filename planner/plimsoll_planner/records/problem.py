@@ -110,6 +110,14 @@ class Problem(Document):
         """
         return 0.0 if self.places_operators else self.objective.rate_floor
 
+    @property
+    def asked_samples_per_s(self) -> float:
+        """Rate that is asked for in numbers, by itself or by a deadline; 0: none."""
+        least, deadline_s = self.objective.min_samples_per_s, self.objective.deadline_s
+        if not (deadline_s and self.num_steps):
+            return least or 0.0
+        return max(least or 0.0, self.global_batch_size * self.num_steps / deadline_s)
+
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only if it can be computed."""
         self._check_override()
@@ -169,7 +177,8 @@ class Problem(Document):
         fixed, limits, engine = self.override, self.limits, self.engine
         again = fixed.recomputed_layers or ()
         off = fixed.offloaded_layers or ()
-        check_layers(self.profile, fixed.cuts, again, off, fixed.num_stages)
+        stages = None if self.places_operators else fixed.num_stages
+        check_layers(self.profile, fixed.cuts, again, off, stages)
         check_degree("num_stages", fixed.num_stages, limits.pipeline_degrees)
         check_degree("data_degree", fixed.data_degree, limits.data_degrees)
         check_degree("tensor_degree", fixed.tensor_degree, limits.tensor_degrees)
@@ -182,13 +191,15 @@ class Problem(Document):
                 rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"
             raise self.refuse("override.in_flight_caps", rule, fixed.in_flight_caps)
         check_fixed(self.global_batch_size, limits, fixed)
+        if self.places_operators:
+            check_placing(limits, fixed)
 
 
 def check_fixed(global_batch_size: int, limits: Limits, fixed: Override) -> None:
     """Raise `InvalidFieldError` unless limits and batch have room for what is fixed.
 
-    Here, in `check_whole_nodes` and in `check_prices` is what a problem can be refused
-    for before there is a profile.
+    Here, in `check_placing`, `check_whole_nodes` and `check_prices` is what a problem
+    can be refused for before there is a profile.
     """
     if limits.max_gpus < fixed.least_gpus:
         rule = (
@@ -208,6 +219,22 @@ def check_fixed(global_batch_size: int, limits: Limits, fixed: Override) -> None
         names = " times ".join(f"`{name}`" for name, value in parts.items() if value)
         rule = f"a multiple of {share}, which is {names}"
         raise InvalidFieldError("Problem.global_batch_size", global_batch_size, rule)
+
+
+OF_LAYERS = ("cuts", "recomputed_layers", "offloaded_layers", "in_flight_caps")
+"""Fields of an override that placed operators have nothing of."""
+
+
+def check_placing(limits: Limits, fixed: Override) -> None:
+    """Raise `InvalidFieldError` for what no search for a placement holds."""
+    if limits.whole_nodes:
+        rule = "false, as placements are searched by devices, not by whole nodes"
+        raise InvalidFieldError("Problem.limits.whole_nodes", True, rule)
+    for name in OF_LAYERS:
+        value = getattr(fixed, name)
+        if value:
+            rule = "empty, as it is of layers, and operators are placed one by one"
+            raise InvalidFieldError(f"Problem.override.{name}", value, rule)
 
 
 HONOUR_WHOLE_NODES = (Goal.MINIMIZE_GPUS, Goal.MINIMIZE_COST)

@@ -31,6 +31,9 @@ class Space(Record):
     where layers such as BatchNorm compute over it. It makes no plan by hand."""
     least_micro_batch: Count = 1
     """The smallest that was profiled; nothing is known of smaller ones."""
+    micro_batches: tuple[Count, ...] = ()
+    """All that were searched, where each has a graph of its own; empty: all there are
+    from the smallest on."""
 
     @property
     def is_fixed_by_hand(self) -> bool:

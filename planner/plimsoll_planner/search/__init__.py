@@ -36,6 +36,8 @@ Reading order is import order:
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
     placed_tuples,
+    placed_numbers,
+    placed_verdicts,
     placed_answer              operators in the place of layers, on devices one by one
     answer                     all of it: `solve`
     frontier                   memory against speed, for as many GPUs as a plan has

@@ -9,7 +9,7 @@ peak, formula and replay differ by a little: the difference counts as working me
 and if that is too small, as less of the kinds before it.
 
 Where operators are placed, stage k is device k of the placement, whose peak has its
-parts: what is received are boundaries, values that the device made are saved.
+parts.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def placed_parts(peak: DevicePeak) -> Peak:
             MemoryKind.PARAMETERS: peak.parameter_bytes,
             MemoryKind.GRADIENTS: peak.gradient_bytes,
             MemoryKind.OPTIMIZER: peak.optimizer_bytes,
-            MemoryKind.SAVED: peak.value_bytes,
-            MemoryKind.BOUNDARIES: peak.received_bytes,
+            MemoryKind.VALUES: peak.value_bytes,
+            MemoryKind.RECEIVED: peak.received_bytes,
             MemoryKind.WORKING: peak.transient_bytes,
         }
     )

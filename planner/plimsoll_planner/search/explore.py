@@ -250,11 +250,7 @@ class Explorer:
 
     def expected_floor(self, best: Found | None) -> Floor:
         """Rate that a plan must reach at expected seconds; nothing fails by it."""
-        objective = self.problem.objective
-        total = objective.min_samples_per_s or 0.0
-        if objective.deadline_s and self.problem.num_steps:
-            samples = self.problem.global_batch_size * self.problem.num_steps
-            total = max(total, samples / objective.deadline_s)
+        objective, total = self.problem.objective, self.problem.asked_samples_per_s
         if total or best is None or objective.goal not in FLOORED:
             return Floor(total=total)
         return Floor(per_gpu=objective.rate_floor * self.rate_per_gpu(best))

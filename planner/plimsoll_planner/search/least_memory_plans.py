@@ -1,8 +1,8 @@
 """The plans of the least memory for a count: what must die of memory if a proof holds.
 
 In: a problem and a count. Out: for each mesh the plan with the least peak at any speed,
-planned as if devices held anything. Called where a proof is shown by running it. Where
-operators are placed these are `least_placements`.
+with what is fixed, planned as if devices held anything. Called where a proof is shown
+by running it. Where operators are placed these are `least_placements`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.records.strategy import meshes_of
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.least_placements import least_placements
+from plimsoll_planner.search.space import chosen
 
 LEAST_MEMORY = Objective(
     goal=Goal.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0
@@ -40,7 +41,11 @@ def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
         data_degrees=(),
         tensor_degrees=(),
     )
+    fixed = problem.override
+    degrees = fixed.stages, fixed.data_degree, fixed.tensor_degree
     for mesh in meshes_of(num_gpus, problem.tensor_degrees):
+        if not mesh.is_within(*map(chosen, degrees)):
+            continue
         if mesh.pipeline > len(problem.profile.layers.name):
             continue
         if problem.global_batch_size % mesh.data:
@@ -54,7 +59,7 @@ def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
                 limits=of_mesh,
                 objective=LEAST_MEMORY,
                 override=replace(
-                    problem.needed_override,
+                    fixed,
                     num_gpus=num_gpus,
                     num_stages=mesh.pipeline,
                     tensor_degree=mesh.tensor,

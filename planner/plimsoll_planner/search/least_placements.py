@@ -9,13 +9,13 @@ though never less than a bound that the proof rests on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh
-from plimsoll_planner.search.placed_answer import peak_of, plan_of
+from plimsoll_planner.search.placed_answer import plan_of
+from plimsoll_planner.search.placed_numbers import peak_of
 from plimsoll_planner.search.placed_tuples import PlacedTuple, Placer
 
 
@@ -25,7 +25,6 @@ def least_placements(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
     Raises:
         CannotPlanError: the profile has no graphs, or the question asks for layers.
     """
-    problem = replace(problem, override=problem.needed_override)
     placed = [one for one in Placer(problem).tuples(num_gpus) if one.placement]
     for _, members in groupby(placed, key=mesh_and_offer):
         yield plan_of(problem, min(members, key=peak_of))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from plimsoll_planner.engines import GRAPH_MICRO_BATCHES
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.graph.place import place
+from plimsoll_planner.graph.place import most_devices, place
 from plimsoll_planner.memory.bounds import Bound
 from plimsoll_planner.overhead.allowance import (
     Allowance,
@@ -25,7 +25,7 @@ from plimsoll_planner.overhead.allowance import (
     num_communicators,
     overhead_for,
 )
-from plimsoll_planner.records.certificate import Rule
+from plimsoll_planner.records.certificate import OPEN_RULES, Rule
 from plimsoll_planner.records.graph_profile import GraphProfile, ProfiledGraph
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.offer import Link, Offer
@@ -36,7 +36,7 @@ from plimsoll_planner.timing.topology import Topology, largest_pod, topology
 
 STEP_ERROR = 0.5
 """Relative, of the seconds of a step: operators were measured one by one, and links are
-taken to be free."""
+taken to be never busy."""
 NO_LINK = Link(bandwidth_bytes_per_s=1e15)
 """Of an offer that states none: sends take no time, as in a pipeline."""
 
@@ -65,7 +65,7 @@ class PlacedTuple:
         """Whether a placement fits the memory."""
         if self.rule is Rule.PLACED:
             return Verdict.FITS
-        return Verdict.UNDECIDED if self.rule in OPEN else Verdict.FAILS
+        return Verdict.UNDECIDED if self.rule in OPEN_RULES else Verdict.FAILS
 
     @property
     def least_bytes(self) -> int:
@@ -75,9 +75,6 @@ class PlacedTuple:
         return self.allowed.device(Bound.LOWER, self.placement.bounds.peak_bytes)
 
 
-OPEN = (Rule.NOT_PLACED, Rule.NOT_SEARCHED)
-
-
 class Placer:
     """Places the graphs of one problem; the same question is asked once."""
 
@@ -85,11 +82,13 @@ class Placer:
         """Look for graphs.
 
         Raises:
-            CannotPlanError: there are none, or a person fixed what no placement has.
+            CannotPlanError: there are none.
         """
         require_graphs(problem)
         self.problem = problem
         self.num_placed = 0
+        self._left = problem.limits.max_tuples
+        """Tuples that may still be judged; None: all."""
         self._known: dict[tuple[int, int, int, Link], PlacementPlan | None] = {}
 
     def tuples(self, num_gpus: int) -> Iterator[PlacedTuple]:
@@ -167,16 +166,22 @@ class Placer:
         self, offer: int, mesh: Mesh, one: ProfiledGraph, count: int
     ) -> PlacedTuple:
         """A tuple whose graph is placed."""
+        if self._left == 0:
+            return self.failed(offer, mesh, one.micro_batch, count, Rule.NOT_SEARCHED)
+        if self._left is not None:
+            self._left -= 1
+        machine = self.problem.offers[offer]
         allowed = self.allowance(offer, mesh, one.micro_batch)
-        where = topology(self.problem.offers[offer], mesh)
-        if too_few_nodes(self.problem.offers[offer], mesh):
+        where, available = topology(machine, mesh), machine.nodes_available
+        if available is not None and where.num_nodes > available:
             return self.failed(offer, mesh, one.micro_batch, count, Rule.POD_SHAPE)
         capacity = allowed.tensor_capacity(Bound.UPPER)
-        link = link_of(self.problem.offers[offer], mesh)
-        placement = self.placed(one, mesh.pipeline, capacity, link)
+        link = link_of(machine, mesh)
+        # Where nothing is left for tensors, the placement says what would be needed.
+        placement = self.placed(one, mesh.pipeline, max(capacity, 1), link)
         rule = Rule.NOT_PLACED
         if placement is not None:
-            if placement.verdict is Verdict.FITS:
+            if placement.verdict is Verdict.FITS and capacity > 0:
                 rule = Rule.PLACED
             elif placement.bounds.peak_bytes > allowed.tensor_capacity(Bound.LOWER):
                 rule = Rule.PLACEMENT_BOUND
@@ -197,14 +202,15 @@ class Placer:
     def placed(
         self, one: ProfiledGraph, num_devices: int, capacity_bytes: int, link: Link
     ) -> PlacementPlan | None:
-        """A placement; None: the graph has fewer groups than there are devices.
+        """A placement; None: there are more devices than groups, or than are tried.
 
-        It would leave a device without work, which a smaller count does without.
+        More than groups would leave a device without work, which a smaller count does
+        without.
         """
         key = one.micro_batch, num_devices, capacity_bytes, link
         if key not in self._known:
             self._known[key] = None
-            if num_devices <= one.graph.num_groups and capacity_bytes > 0:
+            if num_devices <= most_placed(one.graph):
                 self.num_placed += 1
                 with_name = f"a graph of {one.graph.num_nodes} operators"
                 try:
@@ -231,8 +237,13 @@ class Placer:
         )
 
 
+def most_placed(graph: GraphProfile) -> int:
+    """Devices that a graph is placed on at the most: one for each group."""
+    return min(graph.num_groups, most_devices(graph))
+
+
 def require_graphs(problem: Problem) -> None:
-    """Refuse a profile without graphs, and what a person fixed of a pipeline.
+    """Refuse a profile without graphs.
 
     Raises:
         CannotPlanError: see above.
@@ -243,20 +254,6 @@ def require_graphs(problem: Problem) -> None:
             "graph of them: profile with --graph-micro-batches "
             f"{','.join(map(str, GRAPH_MICRO_BATCHES))}, or plan with engine plimsoll"
         )
-    fixed = problem.override
-    for name in ("cuts", "recomputed_layers", "offloaded_layers", "in_flight_caps"):
-        if getattr(fixed, name):
-            raise CannotPlanError(
-                f"`override.{name}` is of layers, and engine {problem.engine.engine} "
-                "places operators: leave it out, or plan with engine plimsoll"
-            )
-
-
-def too_few_nodes(offer: Offer, mesh: Mesh) -> bool:
-    """Whether an offer has not as many nodes as equal pods take."""
-    pod = largest_pod(mesh.num_gpus, offer.devices_per_node)
-    needed = offer.num_nodes(mesh.num_gpus, pod)
-    return offer.nodes_available is not None and needed > offer.nodes_available
 
 
 def link_of(offer: Offer, mesh: Mesh) -> Link:

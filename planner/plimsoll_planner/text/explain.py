@@ -29,7 +29,7 @@ from plimsoll_planner.records.solution import (
     Termination,
 )
 from plimsoll_planner.records.space import Space
-from plimsoll_planner.text.counts import device_noun, gpus_text
+from plimsoll_planner.text.counts import device_noun, gpus_text, numbers_text
 from plimsoll_planner.text.rules import RULE_NAMES, advice_text, rule_lines
 from plimsoll_planner.text.space import space_text
 from plimsoll_planner.text.unfit import unfit_text
@@ -70,20 +70,38 @@ def offer_text(offer: Offer) -> str:
     return f"{offer.name} ({offer.capacity_type})"
 
 
-def too_large_text(layer: str | None) -> str:
-    """End of a sentence on memory that lacks, where one layer is too large."""
-    if layer is None:
+def too_large_text(layer: str | None, operator: str | None = None) -> str:
+    """End of a sentence on memory that lacks, where one part is too large."""
+    if layer is not None:
+        return f", which layer {layer!r} alone exceeds"
+    if operator is None:
         return ""
-    return f", which layer {layer!r} alone exceeds"
+    kind, _, name = operator.rpartition(" ")
+    beside = "gradient and optimizer" if kind == "state" else "inputs and results"
+    return f", which {name!r} alone exceeds, with its {beside}"
 
 
-def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
+def place_of(miss: NearestMiss, num_gpus: int) -> str:
+    """Place where memory is short; one device has no ranks to tell apart."""
+    if num_gpus > 1:
+        return miss.place
+    return miss.place.removeprefix("some rank").removeprefix("'s ")
+
+
+def need_text(miss: NearestMiss) -> str:
+    """Memory that is needed and there is, and what alone exceeds it."""
+    needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
+    too_large = too_large_text(miss.layer, miss.operator)
+    return f"needs {at_least(needed)}, has {at_most(has)}{too_large}"
+
+
+def miss_text(miss: NearestMiss, offers: Sequence[Offer], num_gpus: int) -> str:
     """By what a count fails, and on which offer."""
     where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
     if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
-        needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
-        short = f"needs {at_least(needed)}, has {at_most(has)}"
-        return f"{where}{miss.place}: {short}{too_large_text(miss.layer)}"
+        place = place_of(miss, num_gpus)
+        where += f"{place}: " if place else ""
+        return f"{where}{need_text(miss)}"
     if miss.binding is Binding.RATE:
         most = number_text(miss.samples_per_s or 0.0)
         rate = number_text(miss.needed_samples_per_s or 0.0)
@@ -99,7 +117,7 @@ EQUAL_ERROR = (
 OUTSIDE_FIXED = "outside what was fixed by hand"
 REASONS = {
     Binding.BATCH: "the global batch does not divide",
-    Binding.ENGINE: "the engine cannot run it",
+    Binding.ENGINE: "fewer micro-batches than stages, and the engine needs as many",
     Binding.GPU_LIMIT: "not that many machines, or outside the limits",
     Binding.TENSOR_GROUP: "the tensor degree is above the devices of a node",
 }
@@ -128,7 +146,7 @@ def heading(offers: Sequence[Offer]) -> str:
 def reason_text(count: CountVerdict, space: Space) -> str:
     """Reason why a count fails or is open; empty if it fits."""
     if count.nearest_miss is not None:
-        return miss_text(count.nearest_miss, space.offers)
+        return miss_text(count.nearest_miss, space.offers, count.num_gpus)
     if is_excluded(count.num_gpus, space):
         return OUTSIDE_FIXED
     if count.binding is not None and count.binding in REASONS:
@@ -189,14 +207,14 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
         return head + (outside if fewest > 1 else "")
     open_counts = [c for c in smaller if c.verdict is not Verdict.FAILS]
     if open_counts:
-        numbers = ", ".join(str(count.num_gpus) for count in open_counts)
+        numbers = numbers_text(count.num_gpus for count in open_counts)
         slow = all(count.is_slow_at_equal_error for count in open_counts)
         note = f" ({EQUAL_ERROR})" if slow else ""
         return f"{head} found; undecided: {numbers}{note}"
     last = smaller[-1]
     why = REASONS.get(last.binding) if last.binding else None
     if last.nearest_miss is not None:
-        why = miss_text(last.nearest_miss, offers)
+        why = miss_text(last.nearest_miss, offers, last.num_gpus)
     return f"{head}; {fail_text(last.num_gpus)}: {why}"
 
 
@@ -304,8 +322,8 @@ def undecided_text(certificate: Certificate) -> str:
     numbers = certificate.undecided_counts
     if not numbers:
         return ""
-    *first, last = map(str, numbers)
-    return ", ".join([*first, gpus_text(int(last), certificate.space.offers)])
+    noun = device_noun(certificate.space.offers)
+    return f"{numbers_text(numbers)} {noun}{'s' * (numbers[-1] > 1)}"
 
 
 def explain(answer: Solution | Infeasible) -> list[str]:
@@ -330,8 +348,13 @@ def explain(answer: Solution | Infeasible) -> list[str]:
 def infeasible_lines(answer: Infeasible) -> list[str]:
     """Reason why there is no plan, and the change that would help."""
     lines = [f"no plan: {REASONS.get(answer.binding, f'{answer.binding} binds')}"]
+    counts, offers = answer.certificate.counts, answer.certificate.space.offers
     if answer.nearest_miss is not None:
-        text = miss_text(answer.nearest_miss, answer.certificate.space.offers)
+        nearest = (c for c in counts if c.nearest_miss == answer.nearest_miss)
+        count = next(nearest, counts[-1])
+        text = miss_text(answer.nearest_miss, offers, count.num_gpus)
         lines.append(f"nearest miss: {text}")
+    if undecided := undecided_text(answer.certificate):
+        lines.append(f"undecided: {undecided}, which no proof rules out")
     lines.append(f"would do: {answer.nearest_change}")
     return lines

@@ -25,11 +25,13 @@ from plimsoll_planner.text.explain import (
     is_searched,
     offer_text,
     paid_text,
+    place_of,
 )
 from plimsoll_planner.text.plans import cost_of, nodes_text, training_text
 from plimsoll_planner.units import at_least, at_most, number_text
 
 HALF = 0.5
+ANY_SPEED = "fewest at any speed"
 
 
 def headline_text(problem: Problem, answer: Solution) -> str:
@@ -40,7 +42,7 @@ def headline_text(problem: Problem, answer: Solution) -> str:
     if certificate.space.is_fixed_by_hand:
         fixed = answer.termination is Termination.FIXED
         head += "" if fixed else " (within what is fixed by hand)"
-    elif slow is not None:
+    elif slow is not None and goal_text(problem, answer) != ANY_SPEED:
         head += f" (at any speed: {slow})"
     smaller = [c for c in certificate.counts[: plan.num_gpus - 1] if is_searched(c)]
     is_proof = bool(smaller) and smaller[-1].verdict is not Verdict.FITS
@@ -86,7 +88,7 @@ def goal_text(problem: Problem, answer: Solution) -> str:
         return "fewest at the rate asked for"
     floor = problem.relative_floor
     if floor == 0:
-        return "fewest at any speed"
+        return ANY_SPEED
     part = "half" if floor == HALF else f"{floor:.0%} of"
     return f"fewest at {part} the best rate"
 
@@ -117,7 +119,9 @@ def shortfall_text(count: CountVerdict) -> str:
     if miss is None:
         return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
     if miss.binding in {Binding.MEMORY, Binding.HOST_MEMORY}:
-        return f"{fails} at {miss.place}, short by {at_least(miss.short_bytes)}"
+        place = place_of(miss, count.num_gpus)
+        where = f" at {place}" if place else ""
+        return f"{fails}{where}, short by {at_least(miss.short_bytes)}"
     return (
         f"{fails}: {number_text(miss.samples_per_s or 0.0)} samples/s at most, "
         f"{number_text(miss.needed_samples_per_s or 0.0)} needed"

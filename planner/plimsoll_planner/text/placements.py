@@ -8,13 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.placement_plan import DevicePeak, PlacementPlan
+from plimsoll_planner.records.placement_plan import (
+    Contributor,
+    ContributorKind,
+    DevicePeak,
+    PlacementPlan,
+)
 from plimsoll_planner.text.counts import counted
 from plimsoll_planner.text.plans import duration_text
 from plimsoll_planner.units import at_least, at_most
 
 MOST_DEVICES = 8
-"""Told of one by one, the fullest first."""
+"""Named one by one: the fullest."""
+NOTES = {
+    ContributorKind.RECEIVED: "received",
+    ContributorKind.TRANSIENT: "working memory",
+}
+"""Kinds of bytes in words; those of values need none."""
 HEURISTIC = (
     "placement is heuristic: peaks are exact for this plan, and it need not be the best"
 )
@@ -30,7 +40,7 @@ def placement_lines(plan: PlacementPlan) -> Iterator[str]:
     yield seconds_text(plan)
     yield (
         f"sends: {len(plan.sends.node):,}, {at_least(sum(plan.sends.num_bytes))} in "
-        "all; links are taken to be free"
+        "all; links are taken to be never busy"
     )
     for device, peak in fullest_devices(plan):
         yield from device_lines(plan, device, peak)
@@ -39,8 +49,8 @@ def placement_lines(plan: PlacementPlan) -> Iterator[str]:
 
 
 def fullest_devices(plan: PlacementPlan) -> list[tuple[int, DevicePeak]]:
-    """Devices that are told of, the fullest first."""
-    return by_peak(plan)[:MOST_DEVICES]
+    """The fullest devices that are named one by one, by number."""
+    return sorted(by_peak(plan)[:MOST_DEVICES])
 
 
 def by_peak(plan: PlacementPlan) -> list[tuple[int, DevicePeak]]:
@@ -49,7 +59,7 @@ def by_peak(plan: PlacementPlan) -> list[tuple[int, DevicePeak]]:
 
 
 def rest_lines(plan: PlacementPlan) -> Iterator[str]:
-    """Yield a line for the devices that are not told of, if there are any."""
+    """Yield a line for the devices that are not named, if there are any."""
     if rest := by_peak(plan)[MOST_DEVICES:]:
         most = at_least(rest[0][1].peak_bytes)
         yield f"{counted(len(rest), 'other device')}: at most {most}"
@@ -94,22 +104,26 @@ def seconds_text(plan: PlacementPlan) -> str:
     )
 
 
+def contributor_text(one: Contributor, name: str) -> str:
+    """A name for an operator, its bytes, and their kind if they are not its value."""
+    note = f" ({NOTES[one.kind]})" if one.kind in NOTES else ""
+    return f"{name} {at_least(one.num_bytes)}{note}"
+
+
 def device_lines(plan: PlacementPlan, device: int, peak: DevicePeak) -> Iterator[str]:
     """Yield the peak of a device, its parts, and the largest of them."""
     share = 100 * peak.peak_bytes / plan.capacity_bytes
-    when = f"at place {peak.place:,} of {len(plan.order):,}"
+    when = f"at operator {peak.place:,} of {len(plan.order):,}"
     if peak.place == len(plan.order):
         when = "as the optimizer steps"
     yield (
         f"device {device}: {at_least(peak.peak_bytes)}, {share:.1f} % of its memory, "
         f"{when}: parameters {at_least(peak.parameter_bytes)}, gradients "
         f"{at_least(peak.gradient_bytes)}, optimizer {at_least(peak.optimizer_bytes)}, "
-        f"values {at_least(peak.value_bytes)}, received "
-        f"{at_least(peak.received_bytes)}, workspace {at_least(peak.transient_bytes)}"
+        f"values {at_least(peak.value_bytes)}, received values "
+        f"{at_least(peak.received_bytes)}, working memory "
+        f"{at_least(peak.transient_bytes)}"
     )
-    largest = [
-        f"{one.name} {at_least(one.num_bytes)}" + (" (received)" * one.is_received)
-        for one in peak.contributors
-    ]
+    largest = [contributor_text(one, one.name) for one in peak.contributors]
     if largest:
         yield f"  largest: {', '.join(largest)}"

@@ -56,7 +56,8 @@ RULES = {
     Rule.PLACED: "a placement of its operators fits, by exact peaks",
     Rule.PLACEMENT_BOUND: "states, or operators with what they read and return, exceed "
     "the memory wherever they stand",
-    Rule.NOT_PLACED: "heuristics found no placement that fits, which proves nothing",
+    Rule.NOT_PLACED: "heuristics found no placement that fits and is as fast as asked, "
+    "which proves nothing",
     Rule.NOT_SEARCHED: "the work limit cut it off",
 }
 PLACING = (Rule.PLACED, Rule.PLACEMENT_BOUND, Rule.NOT_PLACED)

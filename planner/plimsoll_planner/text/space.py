@@ -24,7 +24,10 @@ def space_text(space: Space) -> str:
     ):
         if degrees and (degrees != (1,) or name != "tensor degree"):
             parts.append(f"{name} {', '.join(map(str, degrees))}")
-    if space.least_micro_batch > 1:
+    if space.micro_batches:
+        listed = ", ".join(map(str, space.micro_batches))
+        parts.append(f"micro-batches of {listed}, which were profiled")
+    elif space.least_micro_batch > 1:
         parts.append(f"micro-batch from {space.least_micro_batch}, the least profiled")
     if limits.max_micro_batch:
         parts.append(f"micro-batch up to {limits.max_micro_batch}")

@@ -5,9 +5,9 @@ for every kind of layer. What such a layer trains changes with the micro-batch, 
 person fixes or leaves to the search in words (`BatchStatistics`). Likewise tokens of a
 sample, which a last layer must not mix where its loss is taken in pieces (`TokenLoss`).
 
-Found in two ways: modules that are made for it, and, where tensors have data, by
-trying: another second sample must leave the first one's output as it was. A trace has
-no data, so it misses statistics that are written by hand (docs/workload.md).
+Found in two ways: modules and operators that are made for it, and, where tensors have
+data, by trying: another second sample must leave the first one's output as it was. A
+trace has no data, so it misses statistics that are written by hand (docs/workload.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.probing.layer_probe import (
@@ -27,6 +27,7 @@ from plimsoll_profiler.probing.layer_probe import (
 )
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.random_keys import seed_process
+from plimsoll_trainer.torch_internals.graphs import BATCH_NORMS
 from plimsoll_trainer.torch_internals.operators import BatchNorm
 
 ALIKE = 0.01
@@ -37,6 +38,9 @@ FOUND_BY_TRYING = "found by trying"
 def batch_statistics(layer: nn.Module, where: LayerCase, bench: Bench) -> list[str]:
     """Names of what lets samples depend on one another; empty if nothing does."""
     found = {type(m).__name__ for m in layer.modules() if keeps_statistics(m)}
+    for one in layer.modules():
+        if isinstance(one, fx.GraphModule):
+            found |= norms_over_samples(one.graph)
     if not found and bench.is_real and mixes_samples(layer, where, bench):
         found = {FOUND_BY_TRYING}
     return sorted(found)
@@ -47,6 +51,19 @@ def keeps_statistics(module: nn.Module) -> bool:
     return isinstance(module, BatchNorm) or bool(
         getattr(module, "track_running_stats", False)
     )
+
+
+def norms_over_samples(graph: fx.Graph) -> set[str]:
+    """Names of operators of a captured layer that do as `keeps_statistics` has it."""
+    batch, instance = BATCH_NORMS
+    found = {
+        node.target
+        for node in graph.nodes
+        if node.target is batch
+        # Each sample alone, unless it keeps running statistics, the fourth argument.
+        or (node.target is instance and node.args[3] is not None)
+    }
+    return {str(target).split(".")[1] for target in found}
 
 
 @torch.no_grad()

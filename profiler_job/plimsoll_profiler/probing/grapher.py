@@ -24,7 +24,6 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.probing.messages import GraphMessage
 from plimsoll_trainer.devices.device import Device, open_device
-from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.errors import (
     THEIR_ERRORS,
     DeviceFullError,
@@ -89,8 +88,7 @@ def profiled_graphs(
     refusal: TrainerError | None = None
     for micro_batch in sorted(micro_batches):
         try:
-            with host_memory():  # where ranks have what the graph keeps
-                graph = capture(placed, micro_batch)
+            graph = capture(placed, micro_batch)
             costs = measured(graph, placed, device, costs)
         except (WorkloadError, DeviceFullError) as error:
             let_go(error)

@@ -94,22 +94,24 @@ class DocumentProcess:
     def documents(self, kind: type[AnyDocument]) -> Iterator[AnyDocument]:
         """Yield its documents until it ends well.
 
+        A line without its end is of a process that was killed as it wrote.
+
         Raises:
             ProcessKilledError: the kernel killed it.
             ProbingFailedError: it ended for another reason.
         """
         pipe = self._process.stdout
         assert pipe is not None  # noqa: S101 - asked for above
-        while line := pipe.readline():
+        while (line := pipe.readline()).endswith("\n"):
             yield from_text(line, kind)
         status = self._process.wait()
         if status == KILLED:
             raise ProcessKilledError
-        if status != ExitCode.DONE:
+        if status != ExitCode.DONE or line:
             raise self._reason(status)
 
     def _reason(self, status: int) -> ProfilerError:
-        """Error that tells why it ended."""
+        """Error with the reason why it ended."""
         self._stderr.seek(0)
         text = self._stderr.read()
         if os.environ.get(DEBUG_VARIABLE):
@@ -132,11 +134,11 @@ class DocumentProcess:
 
 
 def reason_of(name: str, status: int, stderr: str) -> ProfilerError:
-    """Error that tells why a process ended, by its exit status and stderr.
+    """Error with the reason why a process ended, by its exit status and stderr.
 
     A status below 0 is that of the signal that ended it.
     """
-    lines = stderr.strip().splitlines() or [f"it said nothing, exit status {status}"]
+    lines = stderr.strip().splitlines() or [f"it wrote no reason, exit status {status}"]
     if status < 0:
         places = [f"{file}:{line}" for file, line in FRAME.findall(stderr)]
         theirs = [place for place in places if is_theirs(place)]

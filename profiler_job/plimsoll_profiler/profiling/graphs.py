@@ -31,8 +31,9 @@ def require_measured(request: ProfileRequest) -> None:
     if request.graph_micro_batches and request.source is Source.TRACED:
         raise TracedGraphError(
             "graphs are asked for, whose operators have to be timed on the device, "
-            "and a traced profile uses none: profile with source measured on a machine "
-            "with such a device, or plan with engine plimsoll"
+            "and a traced profile uses none: profile with source measured (`--source "
+            "measured`; without a GPU, `--device emulated` beside it), or plan with "
+            "engine plimsoll"
         )
 
 

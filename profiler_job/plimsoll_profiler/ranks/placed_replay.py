@@ -9,7 +9,9 @@ profile says. One micro-batch stands for any number of them, which hold the same
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,10 +20,10 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import open_bench
-from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.placed.graph import CapturedGraph, Form
-from plimsoll_trainer.placed.training import PlacedTrainer
-from plimsoll_trainer.placed.transport import Transport, memory_for, packed
+from plimsoll_trainer.placed.training import Ports
+from plimsoll_trainer.placed.transport import memory_for, packed
 from plimsoll_trainer.placed.workload import MakeTensors, Tensors
 from plimsoll_trainer.process.placed_run import PlacedAssignment
 from plimsoll_trainer.torch_internals.pipeline import single_process
@@ -40,8 +42,9 @@ class PlacedReplayJob:
 class SilentTransport:
     """Holds what sends and receives hold, and moves nothing."""
 
-    def __init__(self) -> None:
-        """Begin with nothing under way."""
+    def __init__(self, world: World, fill: Callable[[Tensor], None]) -> None:
+        """Begin with nothing under way; `fill` gives what is received its numbers."""
+        self._device, self._fill = world.device, fill
         self._underway: dict[tuple[int, int], Tensor] = {}
 
     def send(self, node: int, value: Tensor, peer: int) -> None:
@@ -51,12 +54,17 @@ class SilentTransport:
 
     def receive(self, node: int, form: Form, peer: int) -> Tensor:
         """Hold memory for a value."""
-        self._underway[node, peer] = value = memory_for(form, CPU)
+        self._underway[node, peer] = value = memory_for(form, self._device)
+        self._fill(value)
         return value
 
     def end(self, node: int, peer: int) -> None:
         """Let go of it."""
         del self._underway[node, peer]
+
+
+silent = partial(SilentTransport, fill=lambda _: None)
+"""Makes one that leaves numbers as they are."""
 
 
 def without_numbers(graph: CapturedGraph) -> CapturedGraph:
@@ -85,14 +93,6 @@ def samples_like(graph: CapturedGraph) -> MakeTensors:
     return make
 
 
-class SilentTrainer(PlacedTrainer):
-    """Trains a rank whose peers are not there."""
-
-    def transport(self) -> Transport:
-        """Send nothing."""
-        return SilentTransport()
-
-
 def replay_device(job: PlacedReplayJob, device: int) -> dict[Phase, int]:
     """Peak of tensors in each phase of a steady step, bytes; ranks of it are alike."""
     work, peaks = job.assignment, dict[Phase, int]()
@@ -106,16 +106,11 @@ def replay_device(job: PlacedReplayJob, device: int) -> dict[Phase, int]:
             peaks[phase] = bench.meter.peak_bytes
             bench.meter.reset_peak()
 
-        trainer = SilentTrainer(
-            work.placed_workload,
-            without_numbers(work.graph),
-            profile=work.profile,
-            placed=work.placed,
-            world=join_world(work.num_stages, work.num_replicas, CPU),
-            micro_batch=work.micro_batch,
-            on_phase=read,
+        lone = replace(work, graph=without_numbers(work.graph), num_micro_batches=1)
+        trainer = lone.trainer(
+            join_world(work.num_stages, work.num_replicas, CPU),
+            Ports(take=samples_like(work.graph), transport=silent, on_phase=read),
         )
-        trainer.take = samples_like(work.graph)
         trainer.run_step(0)  # which brings optimizer states into being
         gc.collect()
         peaks.clear()

@@ -6,6 +6,7 @@ the assignment of its ranks. Called where a plan is replayed or rehearsed.
 
 from __future__ import annotations
 
+from plimsoll_planner.graph.placed import require_exact
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.placement_plan import PlacementPlan
 from plimsoll_planner.records.plan import HybridPlan
@@ -37,8 +38,13 @@ def placed_work(
 
     Raises:
         TrainerError: see `planned_work`.
+        InvalidInputError: peaks, sends or bounds of the placement do not follow from
+            the graph of the profile.
     """
     workload = own_workload(plan, profile, entrypoint)
+    for one in profile.graphs:
+        if one.micro_batch == plan.micro_batch:
+            require_exact(placement, one.graph)
     return assign_placed(plan, placement, workload, (profile,))
 
 

@@ -204,6 +204,6 @@ def batch_like(boundaries: Boundaries) -> MakeBatch:
         del step, first, count
         inputs = tuple(spec.empty(CPU) for spec in boundaries.inputs)
         targets = boundaries.targets.empty(CPU)
-        return (inputs if len(inputs) > 1 else inputs[0]), targets
+        return (inputs[0] if len(inputs) == 1 else inputs), targets
 
     return make

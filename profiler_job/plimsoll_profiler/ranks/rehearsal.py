@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,16 +25,19 @@ from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import FullDevice
 from plimsoll_planner.units import at_least
 from plimsoll_profiler.errors import BusyDeviceError
-from plimsoll_profiler.ranks.planned_work import planned_work
+from plimsoll_profiler.ranks.placed_replay import SilentTransport
+from plimsoll_profiler.ranks.planned_work import placed_work, planned_work
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.training import Trainer
-from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.errors import DeviceFullError, PlanMismatchError
+from plimsoll_trainer.placed.training import PlacedTrainer, Ports
 from plimsoll_trainer.process.assignment import Assignment
 from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.process.host_memory import need_of, require_room
+from plimsoll_trainer.process.placed_run import PlacedAssignment
 from plimsoll_trainer.reporting.reports import first_observation
 from plimsoll_trainer.torch_internals.pipeline import single_process
 from plimsoll_trainer.workload import Workload
@@ -50,7 +54,7 @@ class RehearsalJob:
 
     plan: HybridPlan
     workload: Workload
-    assignment: Assignment
+    assignment: Assignment | PlacedAssignment
     rank: int
     device: Device
     other_bytes: int | None = None
@@ -73,7 +77,12 @@ def job_of(
         raise PlanMismatchError(
             f"there is no rank {rank}: the plan has ranks 0 to {plan.num_gpus - 1}"
         )
-    workload, assignment = planned_work(plan, profile, entrypoint)
+    assignment: Assignment | PlacedAssignment
+    if plan.placement is not None:
+        assignment = placed_work(plan, plan.placement, profile, entrypoint)
+        workload = assignment.workload
+    else:
+        workload, assignment = planned_work(plan, profile, entrypoint)
     return RehearsalJob(
         plan=plan,
         workload=workload,
@@ -142,24 +151,37 @@ def run_steps(job: RehearsalJob, watch: PeakWatch, step_s: list[float]) -> None:
     """Build the rank and run its steps; their seconds are added to `step_s`."""
     work, device = job.assignment, job.device.torch_device
     num_ranks = work.num_stages * work.num_replicas
-    boundaries = boundaries_of(job.workload, work.micro_batch)
     with single_process(job.rank, num_ranks, fill_with_noise(device)):
         world = join_world(work.num_stages, work.num_replicas, device)
-        require_room([need_of(job.workload, work, world)])
-        trainer = SteppingTrainer(
-            job.workload,
-            slices=work.slices,
-            boundaries=boundaries,
-            num_micro_batches=work.num_micro_batches,
-            world=world,
-            schedule=work.schedule,
-            on_phase=watch,
-        )
+        trainer = lone_trainer(job.workload, work, world, watch)
         for step in range(NUM_STEPS):
             begin_s = time.perf_counter()
             result = trainer.run_step(step)
             float(result.loss)  # waits for the device, so that the time is real
             step_s.append(time.perf_counter() - begin_s)
+
+
+def lone_trainer(
+    workload: Workload,
+    work: Assignment | PlacedAssignment,
+    world: World,
+    watch: PeakWatch,
+) -> Trainer | PlacedTrainer:
+    """Build a rank whose peers are not there."""
+    if isinstance(work, PlacedAssignment):
+        transport = partial(SilentTransport, fill=fill_with_noise(world.device))
+        return work.trainer(world, Ports(transport=transport, on_phase=watch))
+    boundaries = boundaries_of(workload, work.micro_batch)
+    require_room([need_of(workload, work, world)])
+    return SteppingTrainer(
+        workload,
+        slices=work.slices,
+        boundaries=boundaries,
+        num_micro_batches=work.num_micro_batches,
+        world=world,
+        schedule=work.schedule,
+        on_phase=watch,
+    )
 
 
 def fill_with_noise(device: torch.device) -> Callable[[Tensor], None]:

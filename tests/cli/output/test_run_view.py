@@ -315,3 +315,35 @@ def test_checkpoints_that_are_not_saved_are_told_at_once(
         "✗ waits for room",
         "✓ checkpoints are saved again",
     ]
+
+
+@pytest.mark.parametrize(("first", "reported"), [(1, []), (6, ["step 5"])])
+def test_a_resumed_attempt_reports_its_step(
+    first: int, reported: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once; nothing of one that begins at the beginning."""
+    reports: Any = GangWithoutRoom()
+    step = StepResult(step=first, loss=1.0, step_s=0.1)
+    reports.steps = [step, replace(step, step=first + 1)]
+    with RunView() as view:
+        for _ in range(2):
+            view.passed(a_result(reports=reports))
+    lines = capsys.readouterr().err.splitlines()
+    found = [line.partition(" goes on from ")[2] for line in lines if "goes on" in line]
+    assert found == reported
+
+
+def test_the_reason_of_the_end_is_reported_once() -> None:
+    """At the end; another one stands in the line of its condition."""
+    failed = Condition(
+        type=ConditionType.PROFILED,
+        status=Truth.FALSE,
+        reason="BadWorkload",
+        message="no layers",
+    )
+    assert run_view.settled_text(a_result(), failed) == (
+        "profiled: bad workload: no layers"
+    )
+    ended = a_status("BadWorkload", truth=Truth.FALSE, message="no layers")
+    over = a_result(status=ended)
+    assert run_view.settled_text(over, failed) == "profiled: bad workload"

@@ -41,6 +41,13 @@ def test_every_point_lies_between_the_axes(
     low, high = min(y for _, y in points), max(y for _, y in points)
     assert plane.y(high) <= plane.y(low)
     assert all(LEFT <= place <= WIDTH - RIGHT for place, _ in plane.x_ticks())
+    assert all(TOP <= place <= HEIGHT - BOTTOM for place, _ in plane.y_ticks())
+
+
+def test_heights_between_small_steps_stay_in_the_picture() -> None:
+    """They end at 0.15; of these heights alone the next step would be drawn too."""
+    plane = Plane.holding([(1.0, 0.01), (2.0, 0.11)])
+    assert [text for _, text in plane.y_ticks()] == ["0", "0.05", "0.1", "0.15"]
 
 
 def test_whole_ticks_are_whole() -> None:

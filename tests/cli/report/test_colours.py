@@ -51,7 +51,9 @@ def test_names_in_bars_are_readable(scheme: dict[str, str]) -> None:
     """Every kind of memory has a rule, and its ink stands out from its ground."""
     kinds = [kind.split()[0] for kind in MemoryKind]
     for kind in (*kinds, "expected"):
-        [rule] = re.findall(rf"^\.k-{kind} \{{(.*?)\}}", CSS, re.MULTILINE | re.DOTALL)
+        [rule] = re.findall(
+            rf"\.k-{kind}(?:,[^{{]*)? \{{(.*?)\}}", CSS, re.MULTILINE | re.DOTALL
+        )
         ground = re.search(r"background: var\(--([\w-]+)\)", rule)
         ink = re.search(r"[^-]color: var\(--([\w-]+)\)", rule)
         assert ground is not None
@@ -66,10 +68,10 @@ def test_neighbours_in_a_bar_differ_in_lightness_or_pattern(
     """Who sees no colours tells them apart: state, activations and the rest."""
     patterned = {
         kind
-        for kind in ("inputs", "boundaries", "outside")
-        if re.search(rf"\.k-{kind} \{{[^}}]*repeating-linear-gradient", CSS)
+        for kind in ("inputs", "boundaries", "received", "outside")
+        if re.search(rf"\.k-{kind}\b[^{{]*\{{[^}}]*repeating-linear-gradient", CSS)
     }
-    assert len(patterned) == 3
+    assert len(patterned) == 4
     kinds = [kind.split()[0] for kind in MemoryKind]
     for one, other in pairwise(kinds):
         if not patterned & {one, other}:

@@ -153,4 +153,4 @@ def test_placed_operators_are_on_devices_and_no_layers(
     assert [bar.name for bar in view.bars] == [f"{noun} 0", f"{noun} 1"]
     holds = ["20 ranks"] * 2 if noun == "device" else ["device 0", "device 1"]
     assert [bar.holds for bar in view.bars] == holds
-    assert {"saved activations", "boundaries"} <= set(view.kinds)
+    assert {"values", "received values"} <= set(view.kinds)

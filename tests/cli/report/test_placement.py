@@ -23,6 +23,7 @@ from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.placement_plan import DevicePeak
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.text.placements import NOTES
 from tests.support.placed_questions import a_placed_question, a_tight_question
 from tests.support.questions import a_device
 from tests.support.reports import a_record
@@ -64,14 +65,14 @@ def test_the_page_has_the_numbers_of_the_peaks() -> None:
         assert row["Optimizer"] == size_text(peak.optimizer_bytes)
         assert row["Values"] == size_text(peak.value_bytes)
         assert row["Received"] == size_text(peak.received_bytes)
-        assert row["Workspace"] == "0 B"
+        assert row["Working memory"] == "0 B"
         assert all(f">{cell}<" in page for cell in device.cells)
         assert [one.name for one in device.largest] == [
             one.name for one in peak.contributors
         ]
         for shown, one in zip(device.largest, peak.contributors, strict=True):
             assert shown.text == size_text(one.num_bytes)
-            assert shown.is_received == one.is_received
+            assert shown.note == NOTES.get(one.kind, "")
             assert f'title="{one.name}"' in page
 
 

@@ -350,7 +350,7 @@ def test_calibrated_overhead_and_csv_offers_are_read(
         ("{", "not readable as JSON"),
         ("[]", "kind is None, needs Solution or Infeasible"),
         ('{"kind": "HybridPlan"}', "kind is 'HybridPlan', needs Solution"),
-        ('{"kind": "Solution"}', "Solution.schema_version: got None"),
+        ('{"kind": "Solution"}', "Solution.schema_version: got nothing"),
     ],
 )
 def test_what_is_no_answer_cannot_be_explained(

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_operator.nodes.inventory import READ, inventory_of
-from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
+from plimsoll_operator.nodes.this_machine import (
+    BETWEEN_PROCESSES,
+    CROWDED_SLOWDOWN,
+    MEMORY_COPY,
+)
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
 from tests.support.nodes import a_gpuless_node, a_node, an_emulated_node
@@ -172,6 +176,7 @@ def test_emulated_devices_are_never_called_cuda() -> None:
             crowded_slowdown=CROWDED_SLOWDOWN,
             nodes_available=1,
             host_memory_bytes=7 * 2**37,
+            link_in_node=BETWEEN_PROCESSES,
             link_to_host=MEMORY_COPY,
         ),
     )

@@ -10,6 +10,7 @@ import pytest
 from plimsoll_operator.errors import InventoryError
 from plimsoll_operator.nodes import this_machine
 from plimsoll_operator.nodes.this_machine import (
+    BETWEEN_PROCESSES,
     CROWDED_SLOWDOWN,
     MEMORY_COPY,
     available_bytes,
@@ -52,6 +53,7 @@ def test_the_memory_of_this_machine_is_shared_among_its_cores() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < offer.device_memory_bytes * offer.devices_per_node <= total
     assert offer.host_memory_bytes == host_bytes()
+    assert offer.link_in_node == BETWEEN_PROCESSES
     assert offer.link_to_host == MEMORY_COPY
 
 

@@ -18,15 +18,17 @@ def test_advice_is_in_words_of_the_manifest(words: Words) -> None:
         "other data: restore it, or go on with --accept-other-data",
         "ValueError at own.py:7; --debug shows the traceback",
     ):
-        told = advised(f"plimsoll: {line}", TaskKind.TRAIN, words)
-        assert "--" not in told.replace(" --anew", "")
-        assert advised(line, TaskKind.TRAIN, words) == line
+        found = advised(f"plimsoll: {line}", TaskKind.TRAIN, words, "toy")
+        assert "--" not in found.replace(" --anew", "")
+        assert advised(line, TaskKind.TRAIN, words, "toy") == line
 
 
 def test_advice_names_the_logs_of_what_failed() -> None:
     """Profiling has logs of its own."""
     line = "plimsoll: no layers; --debug shows the traceback"
-    assert "`plimsoll logs NAME --of profile` shows" in advised(
-        line, TaskKind.PROFILE, ON_ONE_MACHINE
+    assert "`plimsoll logs toy --of profile` shows" in advised(
+        line, TaskKind.PROFILE, ON_ONE_MACHINE, "toy"
     )
-    assert "`plimsoll logs NAME` shows" in advised(line, TaskKind.TRAIN, ON_ONE_MACHINE)
+    assert "`plimsoll logs toy` shows" in advised(
+        line, TaskKind.TRAIN, ON_ONE_MACHINE, "toy"
+    )

@@ -83,7 +83,7 @@ def test_layers_over_a_micro_batch_need_one_that_is_fixed() -> None:
         question_of(a_spec(), profile, (an_offer(),), ())
     said = str(found.value)
     assert said.startswith("spec.override.microBatch: got ")
-    assert "trained in block.0 (BatchNorm1d), block.1 (BatchNorm1d); or" in said
+    assert "trained in 'block.0' (BatchNorm1d), 'block.1' (BatchNorm1d); or" in said
     assert "set spec.training.batchStatistics to PerMicroBatch" in said
     for fields in (
         {"override": {"microBatch": 2}},

@@ -41,6 +41,8 @@ from plimsoll_planner.records.revision import Cause
 from plimsoll_planner.revising.observed import ObservedStages
 from plimsoll_planner.revising.revise import Stays
 from tests.support.builders import a_revision, a_solution, an_observation
+from tests.support.placed_questions import a_placed_question
+from tests.support.questions import solved
 from tests.support.specs import a_spec
 
 NOW_S = 10_000.0
@@ -98,6 +100,13 @@ def test_a_plan_is_looked_at_once_it_is_not_as_planned() -> None:
     assert actions(running(stages=None)) == []
     assert actions(running(), replanOnline=False) == []
     assert actions(replace(running(), running=None)) == []
+
+
+def test_placed_operators_stay_where_they_are() -> None:
+    """No search is asked for: their ranks follow no revision."""
+    placed = solved(a_placed_question()).plan
+    assert placed.placement is not None
+    assert actions(running(plan=placed)) == []
 
 
 def test_an_answer_counts_until_something_else_is_seen() -> None:

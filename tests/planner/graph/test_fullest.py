@@ -1,34 +1,15 @@
-"""Peaks and what makes them up, and the curve over time."""
+"""Peaks and what makes them up, and the curve over the order."""
 
 from __future__ import annotations
 
 import pytest
 
 from plimsoll_planner.graph.curve import Curve
-from plimsoll_planner.graph.fullest import over_moments, over_time
-from plimsoll_planner.graph.levels import send_seconds
+from plimsoll_planner.graph.fullest import over_moments
 from plimsoll_planner.graph.place import place
 from plimsoll_planner.graph.placed import placed_of
-from plimsoll_planner.graph.transfers import all_sends
-from plimsoll_planner.graph.walk import walked
-from tests.support.operator_graphs import LINK, random_graph
-
-
-@pytest.mark.parametrize("most_points", [7, 400])
-def test_a_curve_over_time_has_the_peak(most_points: int) -> None:
-    """However few points there are; seconds never go back, nor beyond the end."""
-    profile = random_graph(150, 5)
-    plan = place(profile, 3, capacity_bytes=2**40, link=LINK)
-    placed = placed_of(plan, profile)
-    curve = Curve(placed)
-    run = walked(placed, all_sends(placed), send_seconds(placed.graph, LINK))
-    for device, peak in enumerate(plan.peaks):
-        points = over_time(curve, run, device, most_points)
-        seconds = [second for second, _ in points]
-        assert max(num_bytes for _, num_bytes in points) == peak.peak_bytes
-        assert seconds == sorted(seconds)
-        assert seconds[-1] <= plan.makespan_s + 1e-12
-        assert len(points) <= most_points
+from plimsoll_planner.records.placement_plan import ContributorKind
+from tests.support.operator_graphs import LINK, Node, a_graph, random_graph
 
 
 def test_contributors_come_by_size() -> None:
@@ -39,6 +20,17 @@ def test_contributors_come_by_size() -> None:
         assert sizes == sorted(sizes, reverse=True)
         parts = peak.value_bytes + peak.received_bytes + peak.transient_bytes
         assert sum(sizes) <= parts
+
+
+def test_workspaces_and_values_of_one_operator_are_kept_apart() -> None:
+    """Both are of one name; the workspace is gone afterwards."""
+    profile = a_graph([Node(output_bytes=100, workspace_bytes=300)], outputs=(0,))
+    plan = place(profile, 1, capacity_bytes=2**40, link=LINK)
+    [peak] = plan.peaks
+    assert [(one.name, one.num_bytes, one.kind) for one in peak.contributors] == [
+        ("n0", 300, ContributorKind.TRANSIENT),
+        ("n0", 100, ContributorKind.VALUE),
+    ]
 
 
 @pytest.mark.parametrize("most_points", [7, 600])

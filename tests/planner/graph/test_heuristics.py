@@ -9,7 +9,7 @@ from plimsoll_planner.graph.arrays import Graph, graph_of, ranges
 from plimsoll_planner.graph.chains import chains_of
 from plimsoll_planner.graph.descent import descended
 from plimsoll_planner.graph.earliest import earliest
-from plimsoll_planner.graph.levels import levels_of, send_seconds, shape_of
+from plimsoll_planner.graph.levels import levels_of, send_seconds
 from plimsoll_planner.graph.mapping import SpanWork, mapped
 from plimsoll_planner.graph.order import list_order, positions, started_at
 from tests.support.operator_graphs import LINK, Node, a_graph, random_graph
@@ -29,13 +29,6 @@ def test_levels_by_hand() -> None:
     levels = levels_of(graph, send_seconds(graph, LINK))
     assert levels.top == pytest.approx([0, 2.1e-3, 2.1e-3, 4.2e-3])
     assert levels.bottom == pytest.approx([5.2e-3, 3.1e-3, 3.1e-3, 1e-3])
-
-
-def test_a_shape_by_hand() -> None:
-    """4 ms of work on a path of 3; four edges of 1.1 ms."""
-    shape = shape_of(a_diamond(), LINK)
-    assert shape.parallelism == pytest.approx(4 / 3)
-    assert shape.communication_ratio == pytest.approx(1.1)
 
 
 def test_chains_of_a_diamond() -> None:

@@ -108,6 +108,22 @@ def test_states_that_no_number_of_devices_holds_fail() -> None:
     assert plan.verdict is Verdict.FAILS
 
 
+def test_nearly_as_many_bytes_as_a_record_holds_fail() -> None:
+    """No sum wraps: a weight of 1 PiB with its gradient and Adam's state, 4 PiB."""
+    profile = a_graph([Node(), Node()], [Weight(node=0, num_bytes=2**50)])
+    plan = place(profile, 2, capacity_bytes=MUCH, link=LINK)
+    assert plan.verdict is Verdict.FAILS
+    assert plan.bounds.group_bytes == 2**52 + 1000
+    assert plan.peak_bytes >= plan.bounds.group_bytes
+
+
+def test_copies_for_many_devices_are_as_few_as_a_record_holds() -> None:
+    """One value of 1 PiB with gaps: at 8 PiB it ends, that is with six copies."""
+    profile = a_graph([Node(output_bytes=2**50, own_bytes=0, is_contiguous=False)])
+    with pytest.raises(InvalidFieldError, match="from 1 to 7 devices for 1 nodes"):
+        place(profile, 8, capacity_bytes=MUCH, link=LINK)
+
+
 def test_what_is_neither_found_nor_ruled_out_is_undecided() -> None:
     """Three states on two devices: an even share fits, and no placement does."""
     nodes = [Node(output_bytes=0) for _ in range(3)]

@@ -14,7 +14,7 @@ from plimsoll_planner.graph.levels import send_seconds
 from plimsoll_planner.graph.place import place
 from plimsoll_planner.graph.placed import placed_of, require_exact
 from plimsoll_planner.graph.transfers import all_sends
-from plimsoll_planner.graph.walk import walked
+from plimsoll_planner.graph.walk import walked_s
 from plimsoll_planner.records.graph_profile import GraphProfile
 from plimsoll_planner.records.placement_plan import PlacementPlan
 from tests.support.operator_graphs import (
@@ -52,7 +52,7 @@ def test_a_plan_by_hand_is_what_follows_from_it() -> None:
     assert peaks_of(Curve(placed), profile) == plan.peaks
     assert bounds_of(placed.graph, 2) == plan.bounds
     send_s = send_seconds(placed.graph, LINK)
-    found_s = walked(placed, all_sends(placed), send_s).makespan_s
+    found_s = walked_s(placed, all_sends(placed), send_s)
     assert found_s == pytest.approx(plan.makespan_s)
 
 
@@ -82,9 +82,9 @@ def test_peaks_that_nobody_computed_are_refused(
     less = replace(
         first, peak_bytes=first.peak_bytes - first.value_bytes, value_bytes=0
     )
-    told = replace(plan, peaks=(less, *rest))
+    stated = replace(plan, peaks=(less, *rest))
     with pytest.raises(InvalidInputError, match="device 0, and by its order it is"):
-        require_exact(told, profile)
+        require_exact(stated, profile)
 
 
 def test_sends_that_do_not_follow_are_refused(
@@ -93,3 +93,23 @@ def test_sends_that_do_not_follow_are_refused(
     """A later window is another plan."""
     with pytest.raises(InvalidInputError, match="sends of the placement"):
         require_exact(replace(plan, send_window=1), profile)
+
+
+def test_bytes_of_sends_that_nobody_sends_are_refused(
+    profile: GraphProfile, plan: PlacementPlan
+) -> None:
+    """They are the bytes of the values."""
+    sends = replace(plan.sends, num_bytes=tuple(n + 1 for n in plan.sends.num_bytes))
+    with pytest.raises(InvalidInputError, match="sends of the placement"):
+        require_exact(replace(plan, sends=sends), profile)
+
+
+@pytest.mark.parametrize(("field", "less"), [("cut_bytes", 1), ("work_s", 1e-4)])
+def test_bounds_that_nobody_computed_are_refused(
+    profile: GraphProfile, plan: PlacementPlan, field: str, less: float
+) -> None:
+    """The bound, and both numbers."""
+    stated = getattr(plan.bounds, field)
+    bounds = replace(plan.bounds, **{field: stated - less})
+    with pytest.raises(InvalidInputError, match=f"states .* as bound {field}, and by"):
+        require_exact(replace(plan, bounds=bounds), profile)

@@ -14,6 +14,7 @@ from plimsoll_planner.records.graph_profile import GraphProfile, digest_of_graph
 from plimsoll_planner.records.interval import Verdict
 from tests.support.operator_graphs import (
     Node,
+    Weight,
     a_graph,
     a_graph_profile,
     a_placement,
@@ -44,6 +45,11 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         lambda: replace(GRAPH, holds=replace(GRAPH.holds, storage=(0, 0, 2))),
         "nodes.group: got 'n1: 1'",
     ),
+    (
+        "a storage held twice by one node",
+        lambda: a_graph([Node(), Node(holds=(0, 0))]),
+        "GraphProfile.holds",
+    ),
     ("an edge backwards", lambda: with_edges(source=(0, 2, 1)), "n2 -> n2"),
     (
         "an edge twice",
@@ -56,8 +62,29 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         lambda: replace(GRAPH, parameters=replace(GRAPH.parameters, gradient=(9,))),
         "parameters.gradient: got 9",
     ),
+    (
+        "a parameter smaller than its storage",
+        lambda: a_graph(
+            [Node(output_bytes=9)], [Weight(node=0, num_bytes=8)], (), (0,)
+        ),
+        "parameters.parameter_bytes: got 8, allowed is at least 9 in the group of n0",
+    ),
+    (
+        "more bytes than a record holds",
+        lambda: a_graph(
+            [Node(output_bytes=1)],
+            [Weight(node=0, num_bytes=2**51) for _ in range(4096)],
+        ),
+        f"GraphProfile.nodes: got {2**65 + 2}, allowed is at most 2^53 - 1 bytes",
+    ),
+    (
+        "a digest of another graph",
+        lambda: with_nodes(output_bytes=(100, 10, 99)),
+        f"graph_digest: got '{GRAPH.graph_digest}', allowed is sha256:",
+    ),
     ("an output of nowhere", lambda: replace(GRAPH, outputs=(3,)), "outputs: got 3"),
-    ("a node twice", lambda: a_placement(order=(0, 1, 1)), "PlacementPlan.order"),
+    ("a node twice", lambda: a_placement(order=(0, 1, 1)), "order: got 1, allowed"),
+    ("a node too far", lambda: a_placement(order=(0, 1, 3)), "order: got 3, allowed"),
     ("a device too far", lambda: a_placement(devices=(0, 1, 2)), "PlacementPlan.dev"),
     (
         "a peak missing",
@@ -67,7 +94,7 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a send that ends before it begins",
         lambda: a_placement(sends=replace(PLAN.sends, begin=(1, 2))),
-        "PlacementPlan.sends.end",
+        "PlacementPlan.sends.end: got 0, allowed is at least 1",
     ),
     (
         "a send of nothing",
@@ -77,7 +104,12 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a peak that is not the sum of its parts",
         lambda: replace(PLAN.peaks[0], value_bytes=99),
-        "DevicePeak.peak_bytes",
+        "DevicePeak.peak_bytes: got 500, allowed is the sum of its parts, 499 bytes",
+    ),
+    (
+        "peaks below a bound",
+        lambda: a_placement(bounds=replace(PLAN.bounds, cut_bytes=501)),
+        "PlacementPlan.peaks: got 500, allowed is a largest peak of at least 501",
     ),
     (
         "a failure that no bound proves",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_planner.engines import ENGINES, PLIMSOLL, engine_named
+from plimsoll_planner.engines import ENGINES, GRAPH, PLIMSOLL, engine_named
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -74,10 +74,11 @@ def test_ours_is_never_behind() -> None:
 def test_engines_are_found_by_name() -> None:
     """A typing error is answered with the nearest name."""
     assert engine_named("plimsoll", "2.15.0+cu132") == PLIMSOLL
-    assert set(ENGINES) == {"plimsoll"}
+    assert engine_named("graph", "2.15.0") == GRAPH
+    assert set(ENGINES) == {"plimsoll", "graph"}
     with pytest.raises(CannotPlanError, match=r"no engine plimsol; did you mean"):
         engine_named("plimsol", "2.15.0")
-    with pytest.raises(CannotPlanError, match=r"no engine x; known: plimsoll"):
+    with pytest.raises(CannotPlanError, match=r"no engine x; known: plimsoll, graph"):
         engine_named("x", "2.15.0")
 
 

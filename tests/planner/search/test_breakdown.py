@@ -280,7 +280,7 @@ def test_a_stage_without_a_prediction_has_no_parts() -> None:
 
 
 def test_parts_of_placed_operators_are_those_of_the_peak() -> None:
-    """What is received are boundaries; a replay's difference is working memory."""
+    """A replay's difference is working memory."""
     problem = a_tight_question()
     plan = solved(problem).plan
     assert plan.placement is not None
@@ -290,12 +290,12 @@ def test_parts_of_placed_operators_are_those_of_the_peak() -> None:
         assert found[MemoryKind.PARAMETERS] == peak.parameter_bytes
         assert found[MemoryKind.GRADIENTS] == peak.gradient_bytes
         assert found[MemoryKind.OPTIMIZER] == peak.optimizer_bytes
-        assert found[MemoryKind.SAVED] == peak.value_bytes
-        assert found[MemoryKind.BOUNDARIES] == peak.received_bytes
+        assert found[MemoryKind.VALUES] == peak.value_bytes
+        assert found[MemoryKind.RECEIVED] == peak.received_bytes
         assert found.get(MemoryKind.WORKING, 0) == peak.transient_bytes
     certified = narrowed(problem.profile, plan, placed_replay_of(plan, 1.0005, 0.5))
     for stage, peak in zip(certified.stages, plan.placement.peaks, strict=True):
         found, most = parts_of(problem, certified, stage), stage.peak()
         assert most is not None
         assert sum(found.values()) == most.device.expected_bytes > peak.peak_bytes
-        assert found[MemoryKind.SAVED] == peak.value_bytes
+        assert found[MemoryKind.VALUES] == peak.value_bytes

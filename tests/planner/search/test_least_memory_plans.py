@@ -17,6 +17,7 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.limits import Limits
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.objective import Objective
+from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
@@ -54,6 +55,18 @@ def test_every_mesh_that_divides_the_batch_has_one(num_gpus: int) -> None:
     divisors = [p for p in range(1, num_gpus + 1) if num_gpus % p == 0]
     wanted = [Mesh(pipeline=p, data=num_gpus // p) for p in divisors]
     assert meshes == [mesh for mesh in wanted if 8 % mesh.data == 0]
+
+
+def test_what_is_fixed_stays_fixed() -> None:
+    """Meshes that it excludes have none, and all others obey it."""
+    fixed = Override(data_degree=1, micro_batch=2)
+    problem = replace(a_problem(16), override=fixed)
+    plans = list(least_memory_plans(problem, 4))
+    assert [(plan.mesh, plan.micro_batch) for plan in plans] == [(Mesh(pipeline=4), 2)]
+    cut = replace(problem, override=Override(cuts=(0, 1)))
+    assert [plan.mesh for plan in least_memory_plans(cut, 4)] == [
+        Mesh(pipeline=2, data=2)
+    ]
 
 
 def test_whole_nodes_do_not_matter_to_them() -> None:

@@ -48,15 +48,18 @@ def test_what_does_not_fit_is_there_too() -> None:
     assert (plan.peak_bytes or 0) > problem.offers[0].device_memory_bytes
 
 
-def test_limits_and_batch_leave_meshes_out_and_what_is_fixed_does_not() -> None:
+def test_limits_batch_and_what_is_fixed_leave_meshes_out() -> None:
     """8 samples are not divided by 3; degrees that are not allowed are not placed."""
-    problem = a_placed_question(override=Override(num_gpus=1))
+    problem = a_placed_question()
     meshes = [plan.mesh for plan in least_placements(problem, 3)]
     assert meshes == [Mesh(pipeline=3)]
     limits = Limits(max_gpus=4, data_degrees=(2,))
     within = least_placements(replace(problem, limits=limits), 4)
     assert [plan.mesh for plan in within] == [Mesh(pipeline=2, data=2)]
     assert list(least_placements(replace(problem, limits=limits), 3)) == []
+    alone = replace(problem, override=Override(data_degree=1, micro_batch=2))
+    [plan] = least_placements(alone, 2)
+    assert (plan.mesh, plan.micro_batch) == (Mesh(pipeline=2), 2)
 
 
 def test_without_graphs_there_is_nothing_to_place() -> None:

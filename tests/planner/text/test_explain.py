@@ -18,12 +18,14 @@ from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import PodShape
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.search.answer import solve
+from plimsoll_planner.text.counts import numbers_text
 from plimsoll_planner.text.explain import (
     certificate_lines,
     count_text,
     ending_text,
     explain,
     miss_text,
+    place_of,
     reason_text,
     uncounted_text,
     why_text,
@@ -59,6 +61,35 @@ def test_a_failing_count_names_rank_phase_and_bytes() -> None:
     )
 
 
+def test_one_device_has_no_ranks_to_tell_apart() -> None:
+    """Bytes of some rank of every plan are then those of the only one."""
+    miss = a_miss(rank=None, phase=None)
+    only, both = (a_count(count, nearest_miss=miss) for count in (1, 2))
+    assert reason_text(only, SPACE).startswith("needs 11.00 MiB")
+    assert reason_text(both, SPACE).startswith("some rank: needs 11.00 MiB")
+    host = dataclasses.replace(miss, binding=Binding.HOST_MEMORY)
+    assert [place_of(host, count) for count in (1, 2)] == [
+        "host memory",
+        "some rank's host memory",
+    ]
+
+
+def test_counts_that_nothing_decided_are_named_beside_the_reason() -> None:
+    """Else one would take them for proven to fail."""
+    counts = [a_count(number, Verdict.UNDECIDED) for number in range(2, 6)]
+    certificate = a_certificate(
+        counts=(a_count(1), *counts), fewest_at_any_speed=None, rate_at_any_speed=None
+    )
+    lines = explain(an_infeasible(certificate=certificate))
+    assert "undecided: 2 to 5 GPUs, which no proof rules out" in lines
+    assert not [x for x in explain(an_infeasible()) if x.startswith("undecided")]
+
+
+def test_numbers_in_a_row_are_written_as_a_range() -> None:
+    """Three of them or more."""
+    assert numbers_text([1, 2, 4, 6, 7, 8]) == "1, 2, 4, 6 to 8"
+
+
 def test_emulated_devices_are_never_called_gpus() -> None:
     """In no line of any answer; and real GPUs are called so."""
     fixed = Override(num_gpus=4, micro_batch=1)
@@ -90,7 +121,7 @@ def test_every_binding_has_its_words() -> None:
     )
     reasons = {
         Binding.BATCH: "the global batch does not divide",
-        Binding.ENGINE: "the engine cannot run it",
+        Binding.ENGINE: "fewer micro-batches than stages",
         Binding.GPU_LIMIT: "not that many machines",
     }
     for binding, words in reasons.items():
@@ -268,11 +299,11 @@ def test_no_plan_says_what_would_do() -> None:
 
 def test_a_miss_names_its_offer() -> None:
     """Several offers are searched, and the numbers are those of one of them."""
-    assert miss_text(a_miss(offer=1), OFFERS).startswith("on other (spot), rank 0, ")
+    assert miss_text(a_miss(offer=1), OFFERS, 2).startswith("on other (spot), rank 0, ")
     slow = NearestMiss(
         binding=Binding.RATE, offer=0, samples_per_s=1.0, needed_samples_per_s=2.0
     )
-    assert miss_text(slow, OFFERS).startswith("on h200-8, at most 1 samples/s")
+    assert miss_text(slow, OFFERS, 2).startswith("on h200-8, at most 1 samples/s")
 
 
 def test_the_fewest_are_told_with_the_floor_they_reach() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -43,6 +44,12 @@ def test_the_one_line_has_plan_and_proof() -> None:
     alone = a_certificate(counts=counts, fewest_at_any_speed=2)
     two = a_solution(plan=a_plan(**TWO_RANKS), certificate=alone)
     assert "; 1 fails at rank 0, " in headline_text(a_problem(), two)
+    miss = counts[0].nearest_miss
+    assert miss is not None
+    bound = replace(counts[0], nearest_miss=replace(miss, rank=None, phase=None))
+    unplaced = replace(alone, counts=(bound, counts[1]))
+    line = headline_text(a_problem(), replace(two, certificate=unplaced))
+    assert "; 1 fails, short by " in line
 
 
 def test_the_one_line_has_the_price_of_nodes_and_training() -> None:

@@ -13,18 +13,23 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.meters import open_bench
-from plimsoll_profiler.probing.batch_statistics import FOUND_BY_TRYING, batch_statistics
+from plimsoll_profiler.probing.batch_statistics import (
+    FOUND_BY_TRYING,
+    batch_statistics,
+    norms_over_samples,
+)
 from plimsoll_profiler.probing.layer_probe import LayerCase
 from plimsoll_profiler.probing.messages import ProbeRequest
 from plimsoll_profiler.probing.prober import Prober
+from plimsoll_trainer.adapters.any_module import from_module
 from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.workload import Layer, TokenLoss
+from plimsoll_trainer.workload import AdamW, Layer, TokenLoss
 from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device
 from tests.support.workloads import VOCABULARY, a_gpt, sum_of_tokens
@@ -216,10 +221,41 @@ def test_what_cannot_be_tried_is_no_error() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("norm", "found"),
+    [
+        (nn.BatchNorm2d(4), {"batch_norm"}),
+        (nn.BatchNorm2d(4, track_running_stats=False), {"batch_norm"}),
+        (nn.InstanceNorm2d(4, track_running_stats=True), {"instance_norm"}),
+        (nn.InstanceNorm2d(4), set[str]()),
+        (nn.GroupNorm(2, 4), set[str]()),
+    ],
+)
+def test_captured_layers_are_known_by_their_operators(
+    norm: nn.Module, found: set[str]
+) -> None:
+    """Layers of `from_module` hold no module of the model, and a trace no data."""
+    made = from_module(
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), norm),
+        torch.zeros(2, 3, 8, 8),
+        loss=lambda output, _: output.mean(),
+        batch=lambda *_: (torch.zeros(2, 3, 8, 8), torch.zeros(2)),
+        optimizer=AdamW(learning_rate=1e-3),
+    )
+    graphs = [
+        one.graph
+        for layer in made.layers
+        for one in layer.factory().modules()
+        if isinstance(one, fx.GraphModule)
+    ]
+    assert graphs
+    assert set().union(*map(norms_over_samples, graphs)) == found
+
+
 def test_a_profile_records_them() -> None:
     """By kind of layer; the layers are named with what they hold."""
     made = profile_here(
         a_request("tests.support.workloads:a_sequential", micro_batches=(1, 2))
     )
-    assert made.statistics_text == "norm (BatchNorm1d)"
+    assert made.statistics_text == "'norm' (BatchNorm1d)"
     assert profile_here(a_request(micro_batches=(1, 2))).statistics_text == ""

@@ -100,7 +100,7 @@ def test_what_depends_on_numbers_is_named_in_one_line(
     (tmp_path / "their_branches.py").write_text(BRANCHES)
     monkeypatch.syspath_prepend(str(tmp_path))
     request = a_request(entrypoint="their_branches:make", arguments="{}")
-    place = r"asks for numbers .*their_branches\.py:9\).* a chain of layers$"
+    place = r"asks for numbers .*their_branches\.py:9\).* chain of layers \(engine pl"
     with pytest.raises(BadWorkloadError, match=place) as caught:
         graphs_of(request, a_fingerprint(), ignore)
     assert "\n" not in str(caught.value)

@@ -14,8 +14,10 @@ import torch
 from torch import nn, optim
 
 from plimsoll_planner.records.model_profile import OptimizerMode
+from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.elementwise import bytes_per_number, is_elementwise
 from plimsoll_trainer.workload import AdamW, MakeOptimizer
+from tests.support.ranks import run_on_device
 
 CPU = torch.device("cpu")
 
@@ -90,3 +92,18 @@ def test_bytes_of_a_number(make: MakeOptimizer, num_bytes: int) -> None:
     """Without what a parameter has once; a master in fp32 is 4 bytes more."""
     assert bytes_per_number(make, torch.float32, CPU) == num_bytes
     assert bytes_per_number(make, torch.bfloat16, CPU) == num_bytes + 4
+
+
+def bytes_of_trials() -> int:
+    """Device memory that both trials take, most at a time; runs in a forked process."""
+    device = EmulatedDevice()
+    before = device.current_bytes
+    device.reset_peak()
+    assert is_elementwise(AdamW())
+    assert bytes_per_number(AdamW(), torch.float32, CPU) == 8
+    return device.peak_bytes - before
+
+
+def test_a_trial_takes_no_room_of_a_device() -> None:
+    """Which may be smaller than what is tried."""
+    assert run_on_device(bytes_of_trials) < 1024

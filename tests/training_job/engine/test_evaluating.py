@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.adapters.any_module import from_module
 from plimsoll_trainer.devices.device import open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.emulated.device import EmulatedDevice
@@ -31,7 +33,7 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.epochs import Epochs
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.evaluation import EarlyStop, Evaluation
-from plimsoll_trainer.workload import TokenLoss, Workload
+from plimsoll_trainer.workload import AdamW, TokenLoss, Workload
 from tests.support.ranks import run_ranks
 from tests.support.split_workloads import a_split_gpt
 from tests.support.workloads import (
@@ -220,6 +222,64 @@ def test_running_statistics_are_used_and_stay() -> None:
     kind = Kind(make=a_sequential, fields={}, cuts=(0, 6))
     [(evaluated, _, _)] = run_ranks(train_and_evaluate, 1, kind)
     assert evaluated[0] == pytest.approx(plain_loss(kind), rel=1e-6)
+
+
+class Around(nn.Module):
+    """Carries a matrix and a number without samples, and samples in columns."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 8] -> [b, 8]."""
+        first, second, *middle, last = cast("Sequence[nn.Linear]", self.layers)
+        product = first.weight @ second.weight
+        scale = product.abs().mean()
+        x = functional.linear(x, product).relu() * scale
+        turned = torch.cat([x.t(), x.t().square()])
+        for layer in middle:
+            x = layer(x).relu()
+        made: Tensor = last(functional.linear(x, product) + turned[8:].t()) * scale
+        return made
+
+
+def waves(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make vectors of 8 numbers, and targets."""
+    places = torch.arange(first, first + count, dtype=torch.float32)
+    x = torch.sin(step + places.unsqueeze(1) * torch.arange(1, 9) / 8)
+    return x, x.square()
+
+
+def around(**fields: Any) -> Workload:
+    """The module as a chain."""
+    torch.manual_seed(0)
+    return from_module(
+        Around(),
+        torch.zeros(2, 8),
+        loss=functional.mse_loss,
+        batch=waves,
+        optimizer=AdamW(),
+        **fields,
+    )
+
+
+@pytest.mark.slow
+def test_a_value_without_samples_is_received_as_it_is() -> None:
+    """In whole passes, and in the last one, which has fewer samples.
+
+    It was cut to as many rows as there are samples, and gloo ended the rank:
+    `op.preamble.length <= op.nbytes. 256 vs 128`.
+    """
+    names = [layer.takes or () for layer in around().layers]
+    assert sum(map(len, names)) >= 3, "too little is carried"
+    kind = Kind(make=around, fields={}, cuts=(0, 1, len(names)), micro_batch=4)
+    torch.manual_seed(0)
+    x, targets = waves(10**6, 0, NUM_SAMPLES)
+    expected = float(functional.mse_loss(Around()(x), targets).detach())
+    for evaluated, _, _ in run_ranks(train_and_evaluate, kind.num_ranks, kind):
+        assert evaluated[0] == pytest.approx(expected, rel=1e-6)
 
 
 def wide(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import Batch, Layer, Workload
@@ -125,6 +127,22 @@ BATCHES = {
     "no tensor": (several(TWO, 3), "gives int as 'other', but a tensor is needed"),
     "too short": (several(TWO, TWO[:1]), "but the first dimension must be 2 samples"),
 }
+
+
+EXAMPLES = {
+    "another shape": (torch.zeros(2, WIDTH + 1), r"float32\[2, {wide}\] as 'other'"),
+    "another type": (torch.zeros(2, WIDTH, dtype=torch.int64), r"int64\[2, .* 'other'"),
+}
+
+
+@pytest.mark.parametrize(("other", "why"), EXAMPLES.values(), ids=EXAMPLES)
+def test_a_batch_is_like_the_examples(other: Tensor, why: str) -> None:
+    """Behind its samples; other floating types are brought to that of the layers."""
+    examples = (torch.zeros(1, WIDTH), torch.zeros(1, WIDTH))
+    made = replace(MODELS["towers"](), example_inputs=examples)
+    with pytest.raises(WorkloadError, match=why.format(wide=WIDTH + 1)):
+        make_batch(replace(made, batch=several(TWO, other)), 0, 0, 2)
+    make_batch(replace(made, batch=several(TWO, TWO.double())), 0, 0, 2)
 
 
 @pytest.mark.parametrize(("batch", "why"), BATCHES.values(), ids=BATCHES)

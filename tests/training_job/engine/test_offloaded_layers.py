@@ -123,9 +123,38 @@ class Types(nn.Module):
         return found
 
 
-@pytest.mark.parametrize("layer", [Spectrum(), Types()], ids=["complex", "types"])
+class Recurrent(nn.Module):
+    """Writes to gates in turn, all of which lie in one memory."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        """Hold a cell of 64 numbers."""
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The state after two steps."""
+        state: Any = None
+        for one in (x, x.flip(-1)):
+            state = self.cell(one, state)
+        found: Tensor = state[0] if isinstance(state, tuple) else state
+        return found
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Spectrum(),
+        Types(),
+        Recurrent(nn.GRUCell(64, 64)),
+        Recurrent(nn.LSTMCell(64, 64)),
+    ],
+    ids=["complex", "types", "gates of GRU", "gates of LSTM"],
+)
 def test_views_of_any_kind_come_back_as_they_were(layer: nn.Module) -> None:
-    """Conjugates, several types in one memory, and tensors that are asked for twice."""
+    """Conjugates, several types in one memory, and tensors that are asked for twice.
+
+    And parts of one memory that are saved after each other, one written to in between.
+    """
     torch.manual_seed(0)
     x, pool = torch.randn(8, 64), HostPool(HostLink(CPU))
     wanted = gradients(layer, x, None)

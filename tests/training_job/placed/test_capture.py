@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +20,9 @@ from plimsoll_trainer.placed.capture import capture
 from plimsoll_trainer.placed.costs import Costs, OptimizerCost
 from plimsoll_trainer.placed.graph import CapturedGraph, Kind
 from plimsoll_trainer.placed.profile import profile_of, require_same
-from tests.support.branching import SAMPLES, branching
+from plimsoll_trainer.placed.workload import Tensors, of_chain
+from tests.support.branching import SAMPLES, branching, loss_of
+from tests.support.workloads import a_gpt
 
 
 class Small(nn.Module):
@@ -32,6 +36,8 @@ class Small(nn.Module):
         self.second.bias.requires_grad_(False)
         self.norm, self.unused = nn.BatchNorm1d(16), nn.Linear(2, 2)
         self.dropout, self.change = nn.Dropout(0.5), change
+        self.scale, self.hidden = torch.full((16,), 0.5), [torch.ones(16)]
+        self.memory = nn.LSTM(16, 16, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Pass through all that is used."""
@@ -66,6 +72,30 @@ def test_gradients_are_of_what_is_trained_and_used(graph: CapturedGraph) -> None
     others = {one.name for one in graph.states} - trained
     assert {"second.bias", "unused.weight", "norm.running_mean"} <= others
     assert "second.weight" not in others
+
+
+def test_operators_are_named_after_the_module_that_calls_them(
+    graph: CapturedGraph,
+) -> None:
+    """Backward ones after that of their forward one; parts of a result as well."""
+    kinds = (Kind.CALL, Kind.PART)
+    names = [node.name for node in graph.nodes if node.kind in kinds]
+    origins = {name.rpartition("/")[0] for name in names}
+    modules = {"first", "norm", "second", "dropout"}
+    backward = {f"{one}/backward" for one in modules}
+    assert modules | backward <= origins
+    assert "first/backward/mm" in {name.rstrip("_0123456789") for name in names}
+    assert {"norm/getitem", "relu"} <= set(names)  # the model itself calls relu
+    inputs = [node.name for node in graph.nodes if node.kind is Kind.INPUT]
+    assert inputs == ["batch.0", "batch.1"]
+
+
+def test_operators_of_a_chain_are_named_after_its_layers() -> None:
+    """Modules within a layer come behind its name."""
+    workload = of_chain(a_gpt())
+    names = [node.name for node in capture(workload, SAMPLES).nodes]
+    expected = {"embedding.token", "block.0", "block.1.qkv", "block.2.mlp.0"}
+    assert expected <= {name.partition("/")[0] for name in names}
 
 
 def test_nothing_is_written_but_buffers_by_a_node_beside_them(
@@ -135,14 +165,62 @@ def detaches(model: nn.Module, h: Tensor) -> Tensor:
     return h.detach()
 
 
+def replaces_buffer(model: nn.Module, h: Tensor) -> Tensor:
+    """Put a new mean in the place of the one that was gathered."""
+    norm = model.get_submodule("norm")
+    norm.running_mean = h.detach().mean(0)
+    return h
+
+
+def replaces_attribute(model: nn.Module, h: Tensor) -> Tensor:
+    """Grow a number that is no buffer."""
+    scale = model.scale
+    assert isinstance(scale, Tensor)
+    model.scale = scale + 1
+    return h * scale
+
+
+def hides(model: nn.Module, h: Tensor) -> Tensor:
+    """Use a tensor of a list."""
+    hidden: Any = model.hidden
+    return h * cast("Tensor", hidden[0])
+
+
+def clamps(model: nn.Module, h: Tensor) -> Tensor:
+    """Let no weight be below 0."""
+    with torch.no_grad():
+        for weight in model.get_submodule("first").parameters():
+            weight.clamp_(min=0)
+    return h
+
+
+def transforms(model: nn.Module, h: Tensor) -> Tensor:
+    """Double all frequencies."""
+    del model
+    found: Tensor = torch.fft.irfft(torch.fft.rfft(h) * 2, n=16)
+    return found
+
+
+def remembers(model: nn.Module, h: Tensor) -> Tensor:
+    """Pass through an LSTM, whose biases have the same gradient."""
+    found: Tensor = model.get_submodule("memory")(h.detach().unsqueeze(1))[0]
+    return found.squeeze(1)
+
+
 @pytest.mark.parametrize(
     ("change", "texts"),
     [
         (depends_on_numbers, ["asks for numbers", "test_capture.py:", "torch.where"]),
         (picks, ["asks for numbers", "test_capture.py:", "chain of layers"]),
         (draws, ["from Python or numpy", "by torch"]),
-        (has_generator, ["generator"]),
+        (has_generator, ["aten.rand.generator draws from a generator of its own"]),
         (detaches, ["does not depend on any parameter"]),
+        (replaces_buffer, ["norm.running_mean", "self.running_mean.copy_(...)"]),
+        (replaces_attribute, ["scale", "self.scale.copy_(...)", "None"]),
+        (hides, ["no parameter, buffer or attribute", "register_buffer"]),
+        (clamps, ["writes to a parameter that is trained", "engine plimsoll"]),
+        (transforms, ["complex numbers, such as those of rfft", "engine plimsoll"]),
+        (remembers, ["biases of nn.LSTM", "engine plimsoll"]),
     ],
 )
 def test_what_would_not_be_the_same_elsewhere_is_refused(
@@ -153,6 +231,52 @@ def test_what_would_not_be_the_same_elsewhere_is_refused(
         captured(change)
     for text in texts:
         assert text in str(raised.value)
+
+
+def test_a_tensor_that_is_an_attribute_is_a_buffer() -> None:
+    """Ranks build it with the module, and no checkpoint has it."""
+
+    def scales(model: nn.Module, h: Tensor) -> Tensor:
+        assert isinstance(model.scale, Tensor)
+        return h * model.scale
+
+    graph = captured(scales)
+    [state] = [one for one in graph.states if one.name == "scale"]
+    assert any(state.node in node.inputs for node in graph.nodes)
+    assert "scale" not in branching(model=lambda: Small(scales)).built().state_dict()
+
+
+def test_an_input_that_is_written_to_is_named() -> None:
+    """By its place in the batch, or by the name that a chain of layers has for it."""
+
+    def doubles(model: nn.Module, tensors: Tensors) -> Tensor:
+        return loss_of(model, (tensors[0].mul_(2), tensors[1]))
+
+    workload = branching(loss=doubles)
+    with pytest.raises(WorkloadError, match=r"writes to tensor 0 of its batch: let"):
+        capture(workload, SAMPLES)
+    names = ("its first input", "the targets")
+    with pytest.raises(WorkloadError, match=r"writes to its first input: let"):
+        capture(replace(workload, input_names=names), SAMPLES)
+    chain = of_chain(a_gpt())
+    assert chain.input_name(0) == "its first input"
+    assert chain.input_name(1) == "the targets"
+
+
+@pytest.mark.parametrize(
+    "register",
+    [Tensor.register_hook, Tensor.register_post_accumulate_grad_hook],
+)
+def test_hooks_of_parameters_are_refused(register: Callable[..., object]) -> None:
+    """Nobody would call them."""
+
+    def hooked() -> nn.Module:
+        model = Small(as_it_is)
+        register(model.first.bias, lambda _: None)
+        return model
+
+    with pytest.raises(WorkloadError, match="bias has a hook on its gradient"):
+        capture(branching(model=hooked), SAMPLES)
 
 
 def profiled(graph: CapturedGraph) -> GraphProfile:

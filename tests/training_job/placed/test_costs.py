@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_trainer.devices.device import UsedBytes
+from plimsoll_trainer.devices.device import HostDevice, UsedBytes
 from plimsoll_trainer.errors import DeviceFullError, IncompatibleError, WorkloadError
 from plimsoll_trainer.placed.capture import capture
 from plimsoll_trainer.placed.costs import (
@@ -20,9 +20,11 @@ from plimsoll_trainer.placed.costs import (
     named,
     new_bytes,
 )
-from plimsoll_trainer.placed.graph import Form, Kind, Node
+from plimsoll_trainer.placed.graph import Form, Kind, Node, as_captured
+from plimsoll_trainer.placed.transport import memory_for
 from plimsoll_trainer.torch_internals.operators import storage_of
-from tests.support.branching import branching
+from tests.support.branching import SAMPLES, branching
+from tests.support.ranks import run_ranks
 
 
 class Uncounted:
@@ -70,6 +72,45 @@ def test_strides_of_single_entries_may_be_any() -> None:
     check_same(node_of(captured), returned)
     with pytest.raises(IncompatibleError, match="strides"):
         check_same(node_of(captured), torch.ones(6).as_strided((2, 1, 3), (1, 7, 2)))
+
+
+def test_a_result_is_laid_as_it_was_captured() -> None:
+    """A dimension of one number has no order; in what is received it has one."""
+    tensor = torch.arange(6.0).view(3, 2).t()[:, None].expand(2, 4, 3)
+    captured = tensor + torch.zeros(2, 4, 3)
+    node = node_of(captured)
+    received = memory_for(Form.of(tensor), torch.device("cpu")).copy_(tensor)
+    returned = received + torch.zeros(2, 4, 3)
+    assert returned.stride() != captured.stride()
+    laid = as_captured(node, returned)
+    assert laid.stride() == captured.stride()
+    assert torch.equal(laid, captured)
+    assert as_captured(node, captured) is captured
+
+
+def workspaces(name: str, target: str) -> list[tuple[int, int, int]]:
+    """Workspaces of an operator: as captured, with packed arguments, with some packed.
+
+    Of its calls with other arguments, largest first.
+    """
+    workload = branching(name)
+    graph = capture(workload, SAMPLES)
+    costs = measured(graph, workload, HostDevice()).operators
+    found = {
+        (one.workspace_bytes, one.packed_workspace_bytes, one.mixed_workspace_bytes)
+        for text, one in costs.items()
+        if graph.operators[text].target == target
+    }
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.slow
+def test_what_is_sent_without_gaps_need_not_be_copied_where_it_is_read() -> None:
+    """A half of tokens is 8 x 8 of 8 bytes; a factor, copied in turn, 8 x 8 of 4."""
+    [tokens] = run_ranks(workspaces, 1, "pair", "aten.embedding_dense_backward.default")
+    assert tokens == [(512, 0, 512)]
+    [products] = run_ranks(workspaces, 1, "products", "aten.bmm.default")
+    assert products == [(512, 0, 256), (256, 0, 256)]
 
 
 @pytest.mark.parametrize(

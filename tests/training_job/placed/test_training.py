@@ -15,12 +15,14 @@ from plimsoll_planner.graph.curve import Curve
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import PlanMismatchError
+from plimsoll_trainer.placed.capture import capture_evaluation
 from plimsoll_trainer.placed.training import PlacedTrainer
 from tests.support.branching import (
     SAMPLES,
     Run,
     branching,
     from_first,
+    loss_of_others,
     measured_profile,
     on_one_device,
     placed_at_random,
@@ -38,15 +40,24 @@ DEVICES = {
     "mixture": 3,
     "batch norm": 2,
     "dropout": 3,
+    "gaps": 2,
+    "turned": 3,
+    "one channel": 2,
+    "products": 3,
+    "own operator": 2,
 }
 
 
 def run_both(name: str) -> tuple[Run, list[Run]]:
-    """A model by autograd alone, and under three placements."""
+    """A model by autograd alone, and under five placements."""
     workload = branching(name)
     eager = from_first(partial(run_eagerly, workload, NUM_STEPS))
-    evaluates = name == "batch norm"
-    return eager, run_placed(workload, NUM_STEPS, evaluates=evaluates)
+    return eager, run_placed(workload, NUM_STEPS, evaluates=evaluates(name))
+
+
+def evaluates(name: str) -> bool:
+    """Whether a model is evaluated after its last step."""
+    return name == "batch norm"
 
 
 @pytest.mark.slow
@@ -54,21 +65,24 @@ def run_both(name: str) -> tuple[Run, list[Run]]:
 def test_a_placement_changes_no_bit_and_holds_what_was_predicted(name: str) -> None:
     """Losses and norms are those of one process, peaks those of the curve, to a byte.
 
-    What draws random numbers has the losses that it has on one placed device.
+    What draws random numbers, or is laid otherwise by kernels than it was captured, has
+    the losses that it has on one placed device. A product of matrices that were sent
+    without their gaps differs in the last bits.
     """
     ranks = run_ranks(run_both, DEVICES[name], name)
     eager, [alone, *_] = ranks[0]
-    expected = alone if name == "dropout" else eager
+    assert alone.losses == pytest.approx(eager.losses, rel=1e-6) or name == "dropout"
+    expected = alone if name in {"dropout", "one channel"} else eager
+    error = 1e-6 if name == "products" else 0.0
     for _, runs in ranks:
         for run in runs:
-            assert run.losses == expected.losses
-            assert run.norms == expected.norms
-            assert run.evaluated in (0.0, expected.evaluated)
+            assert run.losses == pytest.approx(expected.losses, rel=error, abs=0)
+            assert run.norms == pytest.approx(expected.norms, rel=error, abs=0)
+            assert run.evaluated == (eager.evaluated if evaluates(name) else None)
             # The optimizer has made its state in the first step.
             assert run.peaks[1:] == [run.predicted] * (NUM_STEPS - 1)
             assert run.peaks[0] <= run.predicted
     assert len(set(expected.losses)) == NUM_STEPS
-    assert (alone.evaluated > 0) is (name == "batch norm")
 
 
 def run_capped() -> None:
@@ -127,6 +141,32 @@ def test_replicas_and_micro_batches_train_alike() -> None:
     for replicas, micro_batches in run_ranks(run_in_parts, 4):
         assert replicas == micro_batches
         assert replicas[0] != replicas[2]
+
+
+def evaluate_replicas() -> tuple[float, float]:
+    """Two replicas: what they find together, and a part that one has gathered."""
+    workload = branching("batch norm")
+    graph, profile = measured_profile(workload)
+    trainer = PlacedTrainer(
+        workload,
+        graph,
+        profile=profile,
+        placed=on_one_device(profile, 1),
+        world=join_world(1, 2, torch.device("cpu")),
+        micro_batch=SAMPLES,
+    )
+    trainer.run_step(0)
+    evaluation = from_first(partial(capture_evaluation, workload, SAMPLES))
+    [mean] = (s.tensor for s in trainer.states if s.name == "norms.0.running_mean")
+    return loss_of_others(trainer, evaluation, 3 * SAMPLES), float(mean.sum())
+
+
+@pytest.mark.slow
+def test_replicas_of_other_statistics_find_the_same_loss() -> None:
+    """They take turns with micro-batches, so early stops are the same on all ranks."""
+    (loss, gathered), (other, others_gathered) = run_ranks(evaluate_replicas, 2)
+    assert gathered != others_gathered
+    assert loss == other > 0
 
 
 def place_for_more() -> str:

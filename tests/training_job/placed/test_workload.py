@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,21 +16,40 @@ from torch import nn
 from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.placed.workload import of_chain
+from plimsoll_trainer.workload import Layer
 from tests.support.branching import branching
 from tests.support.workloads import a_gpt
+
+CPU = torch.device("cpu")
 
 
 def test_a_chain_has_the_names_and_weights_of_a_pipeline() -> None:
     """So checkpoints of either engine are those of the same tensors."""
     chain = a_gpt(depth=2)
-    model = of_chain(chain).built()
-    for index, layer in enumerate(chain.layers):
-        expected = build_layer(chain, index, torch.device("cpu")).state_dict()
-        found = model.get_submodule(layer.name).state_dict()
-        tied = {tensor for tie in chain.ties for name, tensor in tie.places[1:]}
-        assert expected.keys() == found.keys()
-        for name in expected.keys() - tied:
-            assert torch.equal(found[name], expected[name])
+    placed = of_chain(chain)
+    state = placed.built().state_dict()
+    found = {placed.name_of(name): tensor for name, tensor in state.items()}
+    expected = {
+        f"{layer.name}.{name}": tensor
+        for index, layer in enumerate(chain.layers)
+        for name, tensor in build_layer(chain, index, CPU).state_dict().items()
+    }
+    others = {".".join(place) for tie in chain.ties for place in tie.places[1:]}
+    assert found.keys() == expected.keys() - others
+    for name, tensor in found.items():
+        assert torch.equal(tensor, expected[name])
+
+
+@pytest.mark.parametrize("name", ["inputs", "chain", "layers", "half", "training", "b"])
+def test_layers_may_be_named_as_anything_of_a_module(name: str) -> None:
+    """Checkpoints have these names, and a pipeline has no others."""
+    make = partial(nn.Linear, 8, 8)
+    layers = tuple(
+        Layer(name=one, factory=make, kind="linear") for one in (name, "a.inputs")
+    )
+    placed = of_chain(replace(a_gpt(), layers=layers, ties=()))
+    found = {placed.name_of(one) for one, _ in placed.built().named_parameters()}
+    assert {f"{name}.weight", "a.inputs.bias"} < found
 
 
 def test_other_precisions_are_refused() -> None:

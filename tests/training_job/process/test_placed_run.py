@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,18 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.evaluation import Evaluation
+from plimsoll_trainer.process.placed_run import build_placed
+from plimsoll_trainer.workload import AdamW, Layer, Workload
 from tests.support.jobs import events, losses, num_ranks, texts, train
-from tests.support.placed_plans import placement_of, write_placed
+from tests.support.placed_plans import assigned, placement_of, write_placed
 from tests.support.ranks import run_ranks, try_ranks
 from tests.support.workloads import a_gpt
 
@@ -78,6 +90,91 @@ def test_each_engine_goes_on_from_what_the_other_saved(
     reports = [job.report(name) for name in ("first", "second", "third")]
     assert [sorted(losses(one)) for one in reports] == [[1, 2], [3, 4], [5, 6]]
     assert losses(*reports) == pytest.approx(losses(job.report("whole")), rel=SAME)
+
+
+class Scales(nn.Module):
+    """Multiplies by numbers in its code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each by its own."""
+        return x * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+class Branches(Scales):
+    """Evaluates by another way for other numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Ask for the numbers where it evaluates."""
+        return super().forward(x if self.training or x.sum() > 0 else -x)
+
+
+def rows(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Numbers that follow from step and sample."""
+    x = torch.arange(4.0 * first, 4.0 * (first + count)).view(count, 4) + step
+    return x.sin(), x.cos()
+
+
+def scaled(kind: type[nn.Module], **fields: Any) -> Workload:
+    """A linear layer and a module without parameters, evaluated on 3 samples."""
+    defaults: dict[str, Any] = {
+        "layers": (
+            Layer(name="linear", factory=partial(nn.Linear, 4, 4), kind="linear"),
+            Layer(name="kind", factory=kind, kind="kind"),
+        ),
+        "loss": functional.mse_loss,
+        "batch": rows,
+        "optimizer": AdamW(),
+        "evaluation": Evaluation(
+            data=lambda _, first, count: rows(7, first, count), num_samples=3
+        ),
+    }
+    return Workload(**(defaults | fields))
+
+
+def held_by_evaluation() -> tuple[int, int, int]:
+    """Bytes that capture, and then two evaluations, leave; batches to train on."""
+    batches = []
+
+    def counted(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+        batches.append((step, first, count))
+        return rows(step, first, count)
+
+    device, workload = EmulatedDevice(), scaled(Scales, batch=counted)
+    before = device.current_bytes
+    work = assigned(workload, 1)
+    captured = device.current_bytes - before
+    batches.clear()
+    world = join_world(1, 1, torch.device("cpu"))
+    built = build_placed(work, world, lambda _: None)
+    gc.collect()
+    before = device.current_bytes
+    assert workload.evaluation is not None
+    losses = {float(built.evaluate(workload.evaluation, 0)[0]) for _ in range(2)}
+    gc.collect()
+    assert len(losses) == 1
+    return captured, device.current_bytes - before, len(batches)
+
+
+def test_captures_hold_nothing_of_the_device() -> None:
+    """Constants of the model stay with the host; peaks would not be exact else.
+
+    An evaluation asks for its own samples alone: a stream would begin anew.
+    """
+    assert run_ranks(held_by_evaluation, 1) == [(0, 0, 0)]
+
+
+def build_branching() -> str:
+    """Refusal of a model that cannot be captured as it evaluates."""
+    world = join_world(1, 1, torch.device("cpu"))
+    with pytest.raises(WorkloadError) as raised:
+        build_placed(assigned(scaled(Branches), 1), world, lambda _: None)
+    return str(raised.value)
+
+
+def test_what_cannot_evaluate_is_refused_before_it_trains() -> None:
+    """Both sizes of passes are captured when the rank is built."""
+    [text] = run_ranks(build_branching, 1)
+    assert "asks for numbers" in text
 
 
 def test_another_graph_is_refused_before_anything_is_built(

@@ -1,16 +1,20 @@
 """Samples of a workload, made and checked.
 
 In: a workload, a step, the first sample and how many. Out: inputs, of which a model may
-have several, and targets. Called
-by the trainer for every micro-batch, and by the prober, which refuses samples that are
-not the same each time or under every micro-batch.
+have several, and targets. Called by the trainer for every micro-batch, and by the
+prober, which refuses samples that are not the same each time or under every
+micro-batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from plimsoll_trainer.emulated.device import host_memory
+from plimsoll_trainer.engine.tensor_specs import TensorSpec
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.workload import BatchOfSeveral, Workload
@@ -44,7 +48,7 @@ def first_batch(workload: Workload, micro_batch: int) -> BatchOfSeveral:
 
 
 def make_batch(workload: Workload, step: int, first: int, count: int) -> BatchOfSeveral:
-    """Make samples of a step and check their form.
+    """Make samples of a step, in the host's memory, and check their form.
 
     Returns:
         All inputs, the first one and those that the workload names; targets.
@@ -52,7 +56,8 @@ def make_batch(workload: Workload, step: int, first: int, count: int) -> BatchOf
     Raises:
         WorkloadError: no such tensors, of `count` samples each.
     """
-    made: object = workload.batch(step, first, count)
+    with host_memory():
+        made: object = workload.batch(step, first, count)
     call = f"batch({step}, {first}, {count})"
     match made:
         case (Tensor() as inputs, Tensor() as targets) if not workload.inputs:
@@ -68,6 +73,7 @@ def make_batch(workload: Workload, step: int, first: int, count: int) -> BatchOf
                 f"{call} gives {what} of shape {list(part.shape)}, but the first "
                 f"dimension must be {count} samples"
             )
+    check_forms(batch[0], workload, call)
     return batch
 
 
@@ -104,11 +110,34 @@ def check_inputs(
             f"{call} gives {len(several)} inputs, but the workload has "
             f"{len(names) + 1}: the first one and {', '.join(map(repr, names))}"
         )
-    for name, part in zip(("the first input", *names), several, strict=True):
+    for name, part in zip(names_of(names), several, strict=True):
         if not isinstance(part, Tensor):
             raise WorkloadError(
-                f"{call} gives {type(part).__name__} as {name!r}, but a tensor is "
-                "needed"
+                f"{call} gives {type(part).__name__} as {name}, but a tensor is needed"
+            )
+
+
+def names_of(further: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of all inputs in a message."""
+    return ("the first input", *map(repr, further))
+
+
+def check_forms(inputs: Sequence[Tensor], workload: Workload, call: str) -> None:
+    """Refuse inputs that are not like the examples that layers were made from.
+
+    Raises:
+        WorkloadError: another shape behind the samples, or another type, unless both
+            are floating: those are brought to the type that layers compute in.
+    """
+    names, examples = names_of(workload.inputs), workload.example_inputs
+    for name, part, example in zip(names, inputs, examples or inputs, strict=True):
+        are_floating = part.is_floating_point() and example.is_floating_point()
+        is_same = are_floating or part.dtype is example.dtype
+        if not is_same or part.shape[1:] != example.shape[1:]:
+            raise WorkloadError(
+                f"{call} gives {TensorSpec.of(part)} as {name}, but the model was "
+                f"captured with {TensorSpec.of(example)}: give samples of that shape "
+                "and type, or such example_inputs"
             )
 
 

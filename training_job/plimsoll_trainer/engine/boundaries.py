@@ -36,6 +36,7 @@ from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, located
 from plimsoll_trainer.sequence_parallel import SEQUENCE
 from plimsoll_trainer.torch_internals.operators import (
+    NEEDS_NUMBERS,
     FakeTensorMode,
     num_writes,
     storage_of,
@@ -218,6 +219,12 @@ def pass_through(
     before = [num_writes(tensor) for tensor in (x, *values)]
     try:
         output: object = layer(x, *values)
+    except NEEDS_NUMBERS as error:
+        raise WorkloadError(
+            f"layer {name!r} asks for numbers ({located(error)}), and which operators "
+            "run, and on what sizes, may not depend on them: use torch.where or fixed "
+            f"shapes there; {DEBUG}"
+        ) from error
     except THEIR_ERRORS as error:
         raise WorkloadError(
             f"layer {name!r} fails on {described_inputs(workload, index, x, values)}: "

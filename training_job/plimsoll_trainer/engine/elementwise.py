@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.sharded_optimizer import PieceOf, over_pieces
 from plimsoll_trainer.workload import MakeOptimizer
 
@@ -30,7 +31,8 @@ def is_elementwise(make: MakeOptimizer, device: torch.device | str = "cpu") -> b
     One that cannot step on a flat piece, whatever it raises, does not.
     """
     try:
-        whole, pieces = stepped_both_ways(make, device)
+        with host_memory():  # a trial is nothing that a device has to have room for
+            whole, pieces = stepped_both_ways(make, device)
     except Exception:  # noqa: BLE001 - their code
         return False
     return torch.equal(whole, pieces)
@@ -82,10 +84,11 @@ def bytes_per_number(
     """
     has_master = dtype.itemsize < least.itemsize
     stepped = least if has_master else dtype
-    whole = nn.Parameter(torch.zeros(SHAPE, dtype=stepped, device=device))
-    optimizer = make([whole])
-    whole.grad = torch.zeros_like(whole)
-    optimizer.step()
+    with host_memory():
+        whole = nn.Parameter(torch.zeros(SHAPE, dtype=stepped, device=device))
+        optimizer = make([whole])
+        whole.grad = torch.zeros_like(whole)
+        optimizer.step()
     kept = sum(
         value.element_size()
         for value in optimizer.state[whole].values()

@@ -8,6 +8,11 @@ on; one micro-batch at a time. All replicas make the same number of passes, beca
 layers of which they divide the parameters are gathered by all of them: one that has no
 samples left runs the first ones again, which count for nothing.
 
+How large a value of fewer samples is, its sender knows alone: one that follows from
+parameters has the same size whatever the number, and of another the second dimension
+may count samples. So shapes are sent in front of them; those of a whole micro-batch
+are known.
+
 A rank needs no more memory than in a training step: gradients and optimizer state stay
 where they are, and of one micro-batch there is what a layer computes inside, without
 what training keeps for the backward pass. The last layer and its loss are taken in
@@ -19,13 +24,15 @@ together; `process.evaluations` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import cast_inputs
 from plimsoll_trainer.engine.training import Trainer
@@ -90,7 +97,9 @@ def pass_forward(
         workload = replace(trainer.workload, batch=evaluation.batch)
         x, y = make_batch(workload, 0, first, count)
         if world.is_first:
-            inputs = tuple(map(trainer.on_device, cast_inputs(x, workload)))
+            with host_memory():
+                x = cast_inputs(x, workload)
+            inputs = tuple(map(trainer.on_device, x))
         if world.is_last:
             targets = trainer.on_device(y)
     output = stage(*(inputs or received(trainer, count)), targets=targets)
@@ -99,6 +108,9 @@ def pass_forward(
         return loss
     peer = world.rank_of(world.stage + 1, world.replica, world.part)
     for sent in output if isinstance(output, tuple) else (output,):
+        if count < trainer.micro_batch and sent.ndim:
+            shape = torch.tensor(sent.shape, device=world.device)
+            send(shape, peer, world.pipeline_group)
         send(sent, peer, world.pipeline_group)
     return None
 
@@ -114,4 +126,17 @@ def received(trainer: Trainer, count: int) -> tuple[Tensor, ...]:
     there = standing_inputs(trainer.schedule)
     whole = there or [spec.empty(world.device) for spec in specs]
     peer = world.rank_of(world.stage - 1, world.replica, world.part)
-    return tuple(receive(one[:count], peer, world.pipeline_group) for one in whole)
+    values = []
+    for room in whole:
+        part = room
+        if count < trainer.micro_batch and room.ndim:
+            shape = torch.empty(room.ndim, dtype=torch.int64, device=world.device)
+            receive(shape, peer, world.pipeline_group)
+            part = part_of(room, shape.tolist())
+        values.append(receive(part, peer, world.pipeline_group))
+    return tuple(values)
+
+
+def part_of(room: Tensor, shape: Sequence[int]) -> Tensor:
+    """The first numbers of a contiguous buffer, as a tensor of some shape."""
+    return room.view(-1)[: math.prod(shape)].view(tuple(shape))

@@ -7,8 +7,10 @@
 
 A layer that recomputes saves its input, any other one what autograd keeps for it.
 Parameters, buffers and what is too small for a copy stay on the device. A storage is
-copied once, however many tensors of the layer lie in it. Copies run beside what the
-device computes (`host_link`) and are exact, so a layer computes the same bits.
+copied once, however many tensors of the layer lie in it; but parts of it that torch
+writes to one after the other, as gates of a GRU cell, are copied one by one. Copies run
+beside what the device computes (`host_link`) and are exact, so a layer computes the
+same bits.
 
 In: a layer at work. Called by `stage` and by the profiler, around its forward pass.
 Source: the swap of vPipe (Zhao et al., TPDS 2022).
@@ -17,7 +19,7 @@ Source: the swap of vPipe (Zhao et al., TPDS 2022).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,7 +30,11 @@ from torch.distributed.tensor import DTensor
 from plimsoll_trainer.engine.host_link import HostLink, Wait, nothing
 from plimsoll_trainer.engine.split_tensors import here
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.torch_internals.operators import num_writes, storage_of
+from plimsoll_trainer.torch_internals.operators import (
+    is_written_part,
+    num_writes,
+    storage_of,
+)
 
 LEAST_BYTES = 1024
 """Of a storage that is copied; to copy a smaller one takes longer than it spares."""
@@ -57,12 +63,21 @@ class HostPool:
 
 
 class Piece:
-    """One storage, which is on the host between the passes."""
+    """One storage, or part of it, which is on the host between the passes."""
 
-    def __init__(self, saved: Tensor, pool: HostPool, before: Piece | None) -> None:
-        """Begin the copy of what a tensor lies in; `before` was saved last."""
+    def __init__(
+        self, saved: Tensor, memory: Tensor, pool: HostPool, before: Piece | None
+    ) -> None:
+        """Begin a copy.
+
+        Args:
+            saved: a tensor in what is copied.
+            memory: all bytes of that, on the device.
+            pool: that the copy goes to.
+            before: that was saved last.
+        """
         self._device = saved.device
-        self._on_device: Tensor | None = all_of(saved)
+        self._on_device: Tensor | None = memory
         # The tensor itself: its storage is a key for as long as it lives.
         self._saved: Tensor | None = saved
         self._writes = num_writes(saved)
@@ -129,6 +144,16 @@ def all_of(tensor: Tensor) -> Tensor:
     return tensor.detach().as_strided((count,), (1,), 0).view(torch.uint8)
 
 
+def numbers_of(part: Tensor) -> Tensor:
+    """Bytes of a tensor's own numbers, one behind the other, in memory of their own."""
+    return (
+        part.detach()
+        .clone(memory_format=torch.contiguous_format)
+        .view(-1)
+        .view(torch.uint8)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A tensor whose storage is on the host."""
@@ -151,7 +176,7 @@ class SavedTensors:
         self._pool = pool
         lasting = (*layer.parameters(), *layer.buffers(), *taken)
         self._lasting = {storage_of(here(tensor))[0] for tensor in lasting}
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[Hashable, Piece] = {}
 
     @torch.no_grad()
     def pack(self, tensor: Tensor) -> Packed | Tensor:
@@ -161,12 +186,22 @@ class SavedTensors:
         stays = key in self._lasting or storage.nbytes() < LEAST_BYTES
         if stays or not is_plain(part):
             return out_of_graph(tensor)
+        if is_written_part(part):
+            found = (key, *place_of(part), num_writes(part))
+            piece = self._piece(found, part, numbers_of)
+            return Packed(piece, view_like(tensor, part, like_part))
+        return Packed(self._piece(key, part, all_of), view_like(tensor, part, in_whole))
+
+    def _piece(
+        self, key: Hashable, part: Tensor, memory_of: Callable[[Tensor], Tensor]
+    ) -> Piece:
+        """The piece that a tensor is used from once more."""
         if key not in self._pieces:
             before = next(reversed(self._pieces.values()), None)
-            self._pieces[key] = Piece(part, self._pool, before)
+            self._pieces[key] = Piece(part, memory_of(part), self._pool, before)
         piece = self._pieces[key]
         piece.num_uses += 1
-        return Packed(piece, view_like(tensor, part))
+        return piece
 
     @staticmethod
     @torch.no_grad()
@@ -202,14 +237,35 @@ def out_of_graph(tensor: Tensor) -> Tensor:
     return tensor if tensor.grad_fn is None else tensor.detach()
 
 
-def view_like(tensor: Tensor, part: Tensor) -> Callable[[Tensor], Tensor]:
-    """Makes of a storage the tensor of which a part, or all, lies in it."""
-    dtype, bytes_each = part.dtype, part.element_size()
-    place = part.size(), part.stride(), part.storage_offset()
+Place = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Size, strides and offset of a tensor in its storage."""
+Make = Callable[[Tensor, Place], Tensor]
+
+
+def place_of(part: Tensor) -> Place:
+    """Place of a tensor in its storage."""
+    return tuple(part.size()), part.stride(), int(part.storage_offset())
+
+
+def in_whole(memory: Tensor, place: Place) -> Tensor:
+    """The tensor in a copy of its storage."""
+    return memory.as_strided(*place)
+
+
+def like_part(memory: Tensor, place: Place) -> Tensor:
+    """A tensor of these numbers alone, with the gaps that it had."""
+    size, stride, _ = place
+    made = torch.empty_strided(size, stride, dtype=memory.dtype, device=memory.device)
+    return made.copy_(memory.view(size))
+
+
+def view_like(tensor: Tensor, part: Tensor, make: Make) -> Callable[[Tensor], Tensor]:
+    """Makes of bytes in a piece the tensor of which a part, or all, is in it."""
+    dtype, bytes_each, place = part.dtype, part.element_size(), place_of(part)
 
     def view(memory: Tensor) -> Tensor:
         whole = memory.numel() // bytes_each * bytes_each
-        return memory[:whole].view(dtype).as_strided(*place)
+        return make(memory[:whole].view(dtype), place)
 
     if not isinstance(tensor, DTensor):
         return view

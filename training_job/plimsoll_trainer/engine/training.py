@@ -34,6 +34,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
 from plimsoll_trainer.engine.collectives import add_parts
 from plimsoll_trainer.engine.counting_stage import build_schedule
@@ -235,8 +236,9 @@ class Trainer:
         for place in range(self.num_micro_batches):
             x, y = self.loader.take(step, self.first_sample(place), self.micro_batch)
             if self.world.is_first:
-                parts = cast_inputs(x, self.workload)
-                inputs[place] = tuple(map(self.on_device, parts))
+                with host_memory():
+                    x = cast_inputs(x, self.workload)
+                inputs[place] = tuple(map(self.on_device, x))
             if self.world.is_last:
                 targets[place] = {"targets": self.on_device(y)}
         return inputs, targets
@@ -253,12 +255,9 @@ class Trainer:
                 yield step, self.first_sample(place), self.micro_batch
 
     def on_device(self, tensor: Tensor) -> Tensor:
-        """Bring a tensor to the device, without the rest that it may be a view of."""
-        if self.loader.is_shared:  # the device of this process does not count it
-            return tensor.to(self.world.device, non_blocking=True, copy=True)
-        tensor = tensor.to(self.world.device)
-        is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
-        return tensor.clone() if is_part else tensor
+        """Copy a tensor to the device, without the rest that it may be a view of."""
+        is_async = self.loader.is_shared
+        return tensor.to(self.world.device, non_blocking=is_async, copy=True)
 
     def trained_layers(self) -> Iterator[tuple[str, TrainedLayer]]:
         """Yield layers that train, by index; a shared tensor belongs to one of them."""

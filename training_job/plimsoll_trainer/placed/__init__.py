@@ -6,6 +6,8 @@ the byte on an emulated device (`plimsoll_planner.graph`). Reading order:
 
     workload      a training job whose model is one module
     graph         a captured step: nodes, forms, storages
+    refusals      what a model may not do while it is captured
+    origins       modules that operators come from
     tracing       torch's graph of a step, without aliases and writes
     capture       our graph of it
     costs         seconds and workspaces of operators, measured one by one

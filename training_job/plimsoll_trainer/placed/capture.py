@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,11 +19,8 @@ from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.placed.graph import CapturedGraph, Form, Kind, Node, State, Value
 from plimsoll_trainer.placed.tracing import Traced, copy, traced
 from plimsoll_trainer.placed.workload import PlacedWorkload
-from plimsoll_trainer.torch_internals.joint_graph import (
-    is_operator,
-    is_random,
-    value_of,
-)
+from plimsoll_trainer.torch_internals.graphs import draws
+from plimsoll_trainer.torch_internals.joint_graph import is_operator, value_of
 from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
 
 LONGEST = 256
@@ -65,7 +63,7 @@ def converted(trace: Traced) -> CapturedGraph:
             [written] = storages.of(node)
             others = readers.get(written, [])
             waits = tuple(dict.fromkeys(n for n in others if n not in found.inputs))
-        nodes.append(with_waits(found, waits))
+        nodes.append(replace(found, waits=waits))
         for source in found.inputs:
             for storage in nodes[source].storages:
                 readers.setdefault(storage, []).append(number[node])
@@ -129,9 +127,10 @@ def of_node(
     value = value_of(node)
     leaves = value if isinstance(value, tuple | list) else (value,)
     forms = tuple(Form.of(one) if isinstance(one, Tensor) else None for one in leaves)
-    kind, name = kind_of(node, states)
+    kind = kind_of(node, states)
+    name = name_of(node, states, trace)
     constant = trace.constants.get(str(node.target)) if kind is Kind.CONSTANT else None
-    require_runnable(node, kind, forms)
+    require_runnable(node, name, kind, forms, constant)
     return Node(
         name=name,
         kind=kind,
@@ -142,49 +141,54 @@ def of_node(
         inputs=tuple(dict.fromkeys(number[one] for one in inputs_of(node))),
         forms=forms,
         storages=storages.of(node),
-        is_random=is_random(node.target),
+        is_random=draws(node.target),
         constant=constant,
     )
 
 
-def with_waits(node: Node, waits: tuple[int, ...]) -> Node:
-    """The same node, which waits for others."""
-    fields = {name: getattr(node, name) for name in Node.__slots__}
-    return Node(**{**fields, "waits": waits})
-
-
-def kind_of(node: fx.Node, states: Mapping[fx.Node, str]) -> tuple[Kind, str]:
-    """Kind and name of a node."""
+def kind_of(node: fx.Node, states: Mapping[fx.Node, str]) -> Kind:
+    """Kind of a node."""
     if node in states:
-        return Kind.STATE, f"state {states[node]}"  # no other name has a space
+        return Kind.STATE
     if node.op == "placeholder":
-        return Kind.INPUT, node.name
+        return Kind.INPUT
     if node.op == "get_attr":
-        return Kind.CONSTANT, node.name
+        return Kind.CONSTANT
     is_part = getattr(node.target, "__module__", "") == "_operator"
-    return (Kind.PART if is_part else Kind.CALL), node.name
+    return Kind.PART if is_part else Kind.CALL
 
 
-def require_runnable(node: fx.Node, kind: Kind, forms: tuple[Form | None, ...]) -> None:
+def name_of(node: fx.Node, states: Mapping[fx.Node, str], trace: Traced) -> str:
+    """Name of a node: `state scale`, `batch.0`, `encoder.linear1/backward/mm_3`."""
+    if node in states:
+        return f"state {states[node]}"  # no other name has a space
+    if node in trace.inputs:
+        return f"batch.{trace.inputs.index(node)}"
+    origin = trace.origins.get(node.name)
+    if origin is None:
+        return node.name
+    parts = (origin.module, "backward" if origin.is_backward else "", node.name)
+    return "/".join(filter(None, parts))
+
+
+def require_runnable(
+    node: fx.Node, name: str, kind: Kind, forms: tuple[Form | None, ...], constant: Any
+) -> None:
     """Raise `WorkloadError` if a node cannot be run again elsewhere."""
-    line = node.meta.get("stack_trace") or ""
-    where = f" ({line.strip().splitlines()[-1].strip()})" if line.strip() else ""
     if kind is Kind.CALL and not is_operator(node.target):
         raise WorkloadError(
-            f"{node.target}{where} is no operator that can be placed: write it with "
+            f"{name} ({node.target}) is no operator that can be placed: write it with "
             "operators of torch, or register it by torch.library"
         )
-    if kind is Kind.CALL and any(
-        isinstance(one, torch.Generator) for one in flat(node)
-    ):
+    if any(isinstance(one, torch.Generator) for one in (constant, *flat(node))):
+        user = next(iter(node.users)) if kind is Kind.CONSTANT else node
         raise WorkloadError(
-            f"{node.target}{where} draws from a generator of its own, so its numbers "
-            "would depend on what ran before on the same device: leave the generator "
-            "out"
+            f"{user.target} draws from a generator of its own, so its numbers would "
+            "depend on what ran before on the same device: leave the generator out"
         )
     if all(form is None for form in forms):
         raise WorkloadError(
-            f"{node.target}{where} returns no tensor, so nothing says when it is to "
+            f"{name} ({node.target}) returns no tensor, so nothing says when it is to "
             "run: leave it out while the model is captured"
         )
 
@@ -199,10 +203,6 @@ def inputs_of(node: fx.Node) -> Iterator[fx.Node]:
     for one in flat(node):
         if isinstance(one, fx.Node):
             yield one
-        elif isinstance(one, slice):
-            yield from (
-                end for end in (one.start, one.stop) if isinstance(end, fx.Node)
-            )
 
 
 def numbered(argument: Any, number: Mapping[fx.Node, int]) -> Any:
@@ -253,5 +253,5 @@ def words(argument: Any, seen: dict[fx.Node, int]) -> str:
 
 
 def digest(text: str) -> str:
-    """A few letters that tell texts apart."""
+    """A few letters, others for another text."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

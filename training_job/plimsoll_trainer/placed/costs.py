@@ -3,8 +3,10 @@
 In: a captured graph, a workload, a device. Out: `Costs`. Called by whoever profiles a
 graph; it holds the tensors of one operator at a time, so models of any size fit.
 
-    seconds      the least of some runs, on numbers that are made up
-    workspace    the most that is held while it runs, beyond what goes in and comes out
+    seconds      the least of some runs, on numbers that are made up; as it is run in a
+                 step, arguments are put together each time
+    workspace    the most that is held while it runs, beyond what goes in and comes out;
+                 also where all arguments with gaps, or some, were sent and have none
     storages     what stays held with what it returns
 
 Operators are also compared with what was captured: what they return must lie in memory
@@ -14,9 +16,10 @@ as it does without data, or peaks would not be exact.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Any, TypeVar
 
 import torch
@@ -32,7 +35,16 @@ from plimsoll_trainer.errors import (
     located,
 )
 from plimsoll_trainer.out_of_memory import is_out_of_memory
-from plimsoll_trainer.placed.graph import CapturedGraph, Form, Node, filled
+from plimsoll_trainer.placed.graph import (
+    CapturedGraph,
+    Form,
+    Node,
+    as_captured,
+    empty,
+    filled,
+    is_sent_as_it_lies,
+    require_device,
+)
 from plimsoll_trainer.placed.workload import PlacedWorkload
 from plimsoll_trainer.torch_internals.joint_graph import operator_of
 from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
@@ -48,6 +60,10 @@ class OperatorCost:
 
     seconds: float
     workspace_bytes: int
+    packed_workspace_bytes: int
+    """If all arguments with gaps that may be sent were, and have none."""
+    mixed_workspace_bytes: int
+    """At the most, if some of them were."""
     storage_bytes: tuple[int, ...] = ()
     """Of each storage that it returns, in their order; 0: it is that of an input. A
     kernel may return a part of a larger one, which nobody sees without running it."""
@@ -97,8 +113,9 @@ def measured(
     Raises:
         IncompatibleError: an operator returns something else than was captured.
         DeviceFullError: an operator or an optimizer does not fit the device alone.
-        WorkloadError: an operator cannot run on made-up numbers.
+        WorkloadError: an operator cannot run on made-up numbers, or on this device.
     """
+    require_device(graph, device.torch_device)
     operators, optimizers = dict(known.operators), dict(known.optimizers)
     with torch.no_grad():
         for text, node in graph.operators.items():
@@ -145,10 +162,42 @@ def named(what: str, device: Device, measure: Callable[[], Cost]) -> Cost:
 
 def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorCost:
     """Cost of one operator."""
-    values = {
-        one: made_up(graph.nodes[one], device.torch_device) for one in node.inputs
+    inputs = {one: graph.nodes[one] for one in node.inputs}
+    cost = call_cost(node, inputs, device)
+    sent = {
+        one: replace(source, forms=tuple(form and form.packed for form in source.forms))
+        for one, source in inputs.items()
+        if node.may_receive(source) and not is_sent_as_it_lies(source)
     }
-    args, kwargs = filled(node.args, values), filled(dict(node.kwargs), values)
+    if not sent:
+        return cost
+    packed = call_cost(node, inputs | sent, device, is_packed=True)
+    mixed = [
+        call_cost(node, inputs | part, device, is_packed=True) for part in some_of(sent)
+    ]
+    every = (cost, packed, *mixed)
+    return replace(
+        cost,
+        packed_workspace_bytes=packed.workspace_bytes,
+        mixed_workspace_bytes=max(one.workspace_bytes for one in mixed or every),
+        storage_bytes=tuple(map(max, *(one.storage_bytes for one in every))),
+    )
+
+
+def some_of(sent: Mapping[int, Node]) -> Iterator[dict[int, Node]]:
+    """Yield each of several alone, and all but each: of three, all that there is."""
+    for count in sorted({1, len(sent) - 1} - {0, len(sent)}):
+        for some in combinations(sent, count):
+            yield {one: sent[one] for one in some}
+
+
+def call_cost(
+    node: Node, inputs: Mapping[int, Node], device: Device, *, is_packed: bool = False
+) -> OperatorCost:
+    """Cost of a call on inputs of some forms; `is_packed`: of others than captured."""
+    values = {
+        one: made_up(source, device.torch_device) for one, source in inputs.items()
+    }
     operator = operator_of(node.target)
     given = {storage_of(one)[0] for one in tree_iter(values) if isinstance(one, Tensor)}
     seconds, workspace, fresh = float("inf"), 0, tuple[int, ...]()
@@ -157,7 +206,11 @@ def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorC
         device.read_peak()
         wait(device)
         begin_s = time.perf_counter()
+        args = filled(node.args, values, device.torch_device)
+        kwargs = filled(dict(node.kwargs), values, device.torch_device)
         result = operator(*args, **kwargs)
+        if is_packed:
+            result = as_captured(node, result)
         wait(device)
         seconds = min(seconds, time.perf_counter() - begin_s)
         peak = device.read_peak().allocated
@@ -165,7 +218,13 @@ def operator_cost(graph: CapturedGraph, node: Node, device: Device) -> OperatorC
         workspace = max(0, peak - before - sum(fresh))
         check_same(node, result)
         del result
-    return OperatorCost(seconds=seconds, workspace_bytes=workspace, storage_bytes=fresh)
+    return OperatorCost(
+        seconds=seconds,
+        workspace_bytes=workspace,
+        packed_workspace_bytes=workspace,
+        mixed_workspace_bytes=workspace,
+        storage_bytes=fresh,
+    )
 
 
 def new_bytes(result: Any, given: set[int]) -> tuple[int, ...]:
@@ -186,13 +245,13 @@ def wait(device: Device) -> None:
 
 def made_up(node: Node, device: torch.device) -> Any:
     """Tensors in the place of what a node returns: ones, or zeros where they count."""
-    tensors = [
+    rows = [
         None if form is None else empty(form, device).fill_(fill(form))
         for form in map(without_overlap, node.forms)
     ]
     laid = [
-        None if tensor is None or form is None else relaid(tensor, form)
-        for tensor, form in zip(tensors, node.forms, strict=True)
+        None if row is None or form is None else row.as_strided(form.shape, form.stride)
+        for row, form in zip(rows, node.forms, strict=True)
     ]
     return laid[0] if len(laid) == 1 else laid
 
@@ -204,19 +263,9 @@ def without_overlap(form: Form | None) -> Form | None:
     return Form(shape=(form.span,), stride=(1,), offset=0, dtype=form.dtype)
 
 
-def relaid(row: Tensor, form: Form) -> Tensor:
-    """A row of numbers in the shape of a form."""
-    return row.as_strided(form.shape, form.stride)
-
-
 def fill(form: Form) -> float:
     """A number that any operator takes: an index is 0."""
     return 1.0 if form.dtype.is_floating_point or form.dtype.is_complex else 0
-
-
-def empty(form: Form, device: torch.device) -> Tensor:
-    """Memory for a tensor."""
-    return torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device=device)
 
 
 def check_same(node: Node, result: Any) -> None:

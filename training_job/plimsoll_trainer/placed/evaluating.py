@@ -8,12 +8,19 @@ norms have gathered. Its tensors stand where training has them; other nodes foll
     reads others             where the largest value that it reads is
     an input of the batch    where it is read first
 
-In: a `PlacedTrainer` between two steps. Out: the loss. All ranks call `run` together.
+Replicas take turns, and a sum over all ranks is the same for each of them: where norms
+gather statistics, replicas hold different ones.
+
+    pass      0   1   2
+    replica   0   1   0       with two replicas
+
+In: a `PlacedTrainer` between two steps. Out: the loss. All ranks call `mean_loss`
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch.distributed as dist
@@ -22,7 +29,7 @@ from plimsoll_planner.graph.actions import actions_of
 from plimsoll_planner.graph.arrays import Ints, graph_of
 from plimsoll_planner.graph.transfers import Placed
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.placed.graph import CapturedGraph, Kind
+from plimsoll_trainer.placed.graph import CapturedGraph, Kind, require_device
 from plimsoll_trainer.placed.interpreter import Given, Interpreter
 from plimsoll_trainer.placed.profile import profile_of
 from plimsoll_trainer.placed.training import PlacedTrainer, inputs
@@ -36,7 +43,12 @@ class PlacedEvaluation:
     def __init__(
         self, trainer: PlacedTrainer, graph: CapturedGraph, micro_batch: int
     ) -> None:
-        """Place the graph of `capture_evaluation` for so many samples."""
+        """Place the graph of `capture_evaluation` for so many samples.
+
+        Raises:
+            WorkloadError: this device does not have an operator of the graph.
+        """
+        require_device(graph, trainer.world.device)
         self._trainer, self._micro_batch = trainer, micro_batch
         self._graph, world = graph, trainer.world
         placed = following(graph, trainer)
@@ -55,27 +67,52 @@ class PlacedEvaluation:
             gradients={},
         )
 
-    def run(self, batch: MakeTensors, num_micro_batches: int) -> float:
-        """Mean loss of some micro-batches of other data; replicas run them all."""
-        total = 0.0
+    def loss(self, batch: MakeTensors, first: int) -> float:
+        """Mean loss of the samples from one on; 0 on ranks that do not compute it."""
         end = 2 * len(self._graph.nodes)
         kept = [one for one in self._actions if one.moment == end]
         body = [one for one in self._actions if one.moment < end]
-        for index in range(num_micro_batches):
-            first = index * self._micro_batch
-            with host_memory():
-                made = batch(0, first, self._micro_batch) if self._takes_samples else ()
-            given = Given(tensors=made, step=0, first_sample=first)
-            self._interpreter.run(body, given)
-            loss = self._interpreter.value(self._graph.loss)
-            total += 0.0 if loss is None else float(loss)
-            del loss
-            self._interpreter.run(kept, given)
         with host_memory():
-            sums = self._trainer.zeros(1)
-            sums[0] = total
-            dist.all_reduce(sums, group=self._trainer.world.pipeline_group)
-            return float(sums[0]) / num_micro_batches
+            made = batch(0, first, self._micro_batch) if self._takes_samples else ()
+        given = Given(tensors=made, step=0, first_sample=first)
+        self._interpreter.run(body, given)
+        found = self._interpreter.value(self._graph.loss)
+        loss = 0.0 if found is None else float(found)
+        del found
+        self._interpreter.run(kept, given)
+        return loss
+
+
+def mean_loss(
+    trainer: PlacedTrainer,
+    passes: Mapping[int, PlacedEvaluation],
+    batch: MakeTensors,
+    num_samples: int,
+) -> float:
+    """Mean loss of so many samples, the same on every rank.
+
+    Args:
+        trainer: of this rank, between two steps.
+        passes: by their number of samples, as `sizes_of` has them.
+        batch: makes the samples.
+        num_samples: all together.
+    """
+    world, most = trainer.world, trainer.micro_batch
+    with host_memory():
+        sums = trainer.zeros(world.num_replicas)
+    turns = range(world.replica * most, num_samples, world.num_replicas * most)
+    for first in turns:
+        count = min(most, num_samples - first)
+        sums[world.replica] += passes[count].loss(batch, first) * count
+    with host_memory():
+        dist.all_reduce(sums)
+        return float(sums.sum()) / num_samples
+
+
+def sizes_of(num_samples: int, micro_batch: int) -> set[int]:
+    """Numbers of samples that pass at a time: micro-batches, and what is left."""
+    whole, rest = divmod(num_samples, micro_batch)
+    return ({micro_batch} if whole else set()) | ({rest} if rest else set())
 
 
 def following(graph: CapturedGraph, trainer: PlacedTrainer) -> Placed:

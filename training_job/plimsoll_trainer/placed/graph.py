@@ -9,12 +9,15 @@ numbered in the order in which one process ran them. Words are those of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from plimsoll_trainer.errors import WorkloadError
 
 
 class Kind(StrEnum):
@@ -89,6 +92,19 @@ class Form:
         return True
 
     @property
+    def packed(self) -> Form:
+        """Form of a copy that was sent: its numbers have no gaps, and begin at 0.
+
+        One without gaps keeps its strides. Else dimensions lie in the order in which an
+        operator returns them that works number by number, so what is computed from the
+        copy lies as what is computed from the tensor.
+        """
+        if self.is_dense:
+            return replace(self, offset=0)
+        stride = strides_of_results(self.shape, self.stride)
+        return replace(self, stride=stride, offset=0)
+
+    @property
     def span(self) -> int:
         """Numbers from the first to the last."""
         if not self.numel:
@@ -116,6 +132,14 @@ class Form:
         return True
 
 
+@cache
+def strides_of_results(
+    shape: tuple[int, ...], stride: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Strides of what an operator returns that works number by number."""
+    return torch.empty_strided(shape, stride, device="meta").neg().stride()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
     """One node."""
@@ -139,6 +163,13 @@ class Node:
     is_random: bool = False
     constant: Tensor | None = None
 
+    def may_receive(self, source: Node) -> bool:
+        """Whether it may read a value that was sent: not of a storage that it returns.
+
+        What shares a storage stands on one device.
+        """
+        return set(self.storages).isdisjoint(source.storages)
+
     @property
     def form(self) -> Form:
         """Of the one tensor that it returns; operators of several have parts."""
@@ -152,7 +183,7 @@ class State:
     """A parameter or buffer of the model."""
 
     name: str
-    """The first of its names in the model."""
+    """In checkpoints; of several names in the model the first one, or a tie's first."""
     node: int
     gradient: int | None
     """Node that returns its gradient; None: it is frozen, or has no part in the
@@ -201,16 +232,71 @@ class CapturedGraph:
         return {node.operator: node for node in self.nodes if node.kind is Kind.CALL}
 
 
-def filled(argument: Any, values: Sequence[Any] | Mapping[int, Any]) -> Any:
-    """An argument with values in the place of what stands for them."""
+def require_device(graph: CapturedGraph, device: torch.device) -> None:
+    """Raise `WorkloadError` if a graph has operators of a CPU, and this is a GPU.
+
+    Graphs are captured on tensors of the CPU, of whatever device they are for.
+    """
+    if device.type == "cpu":
+        return
+    for node in graph.nodes:
+        if "_for_cpu" in node.target:
+            raise WorkloadError(
+                f"the model is captured with {node.target}, which a GPU does not have: "
+                "compute attention within torch.nn.attention.sdpa_kernel("
+                "SDPBackend.MATH), or train it as a chain of layers (engine plimsoll)"
+            )
+
+
+def is_sent_as_it_lies(node: Node) -> bool:
+    """Whether a value has no gaps; several results are never sent together."""
+    return all(form is None or form.is_dense for form in node.forms)
+
+
+def as_captured(node: Node, result: Any) -> Any:
+    """Result of a node in the strides that were captured, which receivers have.
+
+    Kernels differ in the strides of dimensions of one entry, which place no number, and
+    may choose another layout if an argument was received without gaps: that result
+    is copied.
+    """
+    if isinstance(result, tuple | list):
+        pairs = zip(result, node.forms, strict=True)
+        return [relaid(one, form) for one, form in pairs]
+    return relaid(result, node.forms[0])
+
+
+def relaid(result: Any, form: Form | None) -> Any:
+    """A tensor in the strides of a form."""
+    if not isinstance(result, Tensor) or form is None:
+        return result
+    if result.stride() == form.stride:
+        return result
+    if Form.of(result).steps == form.steps:
+        return result.as_strided(form.shape, form.stride)
+    return empty(form, result.device).copy_(result)
+
+
+def empty(form: Form, device: torch.device) -> Tensor:
+    """Memory for a tensor."""
+    return torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device=device)
+
+
+def filled(
+    argument: Any, values: Sequence[Any] | Mapping[int, Any], device: torch.device
+) -> Any:
+    """An argument with values in the place of what stands for them.
+
+    A device in it is the one that tensors were captured on, in place of the rank's.
+    """
     match argument:
         case Value(node):
             return values[node]
         case tuple() | list():
-            return [filled(one, values) for one in argument]
+            return [filled(one, values, device) for one in argument]
         case dict():
-            return {name: filled(one, values) for name, one in argument.items()}
-        case slice(start=start, stop=stop, step=step):
-            return slice(*(filled(one, values) for one in (start, stop, step)))
+            return {name: filled(one, values, device) for name, one in argument.items()}
+        case torch.device():
+            return device
         case _:
             return argument

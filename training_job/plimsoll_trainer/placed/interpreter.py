@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from plimsoll_planner.graph.actions import Action, Step
-from plimsoll_trainer.placed.graph import CapturedGraph, Kind, Node, filled
+from plimsoll_trainer.placed.graph import (
+    CapturedGraph,
+    Kind,
+    Node,
+    as_captured,
+    empty,
+    filled,
+)
 from plimsoll_trainer.placed.transport import Transport
 from plimsoll_trainer.random_keys import random_key, seed_device
 from plimsoll_trainer.torch_internals.joint_graph import operator_of
@@ -112,9 +119,9 @@ class Interpreter:
             given = self._given
             key = random_key(self._seed, given.step, given.first_sample, index)
             seed_device(self._device, key)
-        args = filled(node.args, self._values)
-        kwargs = filled(dict(node.kwargs), self._values)
-        return self._operators[node.target](*args, **kwargs)
+        args = filled(node.args, self._values, self._device)
+        kwargs = filled(dict(node.kwargs), self._values, self._device)
+        return as_captured(node, self._operators[node.target](*args, **kwargs))
 
     def _send(self, action: Action) -> None:
         self._transport.send(action.node, self._values[action.node], action.peer)
@@ -136,8 +143,4 @@ class Interpreter:
 
 def laid_out(given: Tensor, node: Node, device: torch.device) -> Tensor:
     """A copy of a tensor on the device, laid out as it was captured."""
-    form = node.form
-    found = torch.empty_strided(
-        form.shape, form.stride, dtype=form.dtype, device=device
-    )
-    return found.copy_(given)
+    return empty(node.form, device).copy_(given)

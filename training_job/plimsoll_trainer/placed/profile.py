@@ -17,9 +17,11 @@ from plimsoll_planner.records.graph_profile import (
 )
 from plimsoll_trainer.errors import OtherWorkloadError
 from plimsoll_trainer.placed.costs import UNKNOWN, Costs, OperatorCost, OptimizerCost
-from plimsoll_trainer.placed.graph import CapturedGraph, Kind, Node, State
+from plimsoll_trainer.placed.graph import CapturedGraph, Kind, State, is_sent_as_it_lies
 
-FREE = OperatorCost(seconds=0.0, workspace_bytes=0)
+FREE = OperatorCost(
+    seconds=0.0, workspace_bytes=0, packed_workspace_bytes=0, mixed_workspace_bytes=0
+)
 NOTHING = OptimizerCost(state_bytes=0, step_bytes=0)
 AGAIN = "profile and place this model again"
 
@@ -68,18 +70,15 @@ def node_columns(
         ),
         is_contiguous=tuple(is_sent_as_it_lies(node) for node in nodes),
         workspace_bytes=tuple(cost.workspace_bytes for cost in found),
+        packed_workspace_bytes=tuple(cost.packed_workspace_bytes for cost in found),
+        mixed_workspace_bytes=tuple(cost.mixed_workspace_bytes for cost in found),
         group=graph.groups,
         is_random=tuple(node.is_random for node in nodes),
     )
 
 
-def is_sent_as_it_lies(node: Node) -> bool:
-    """Whether a value has no gaps; several results are never sent together."""
-    return all(form is None or form.is_dense for form in node.forms)
-
-
 def edges_of(graph: CapturedGraph) -> GraphEdges:
-    """Edges, in the order of arguments: so subtrahends are told from minuends."""
+    """Edges, in the order of arguments: a subtrahend is no minuend."""
     edges = [
         (source, target, carries)
         for target, node in enumerate(graph.nodes)
@@ -94,18 +93,23 @@ def edges_of(graph: CapturedGraph) -> GraphEdges:
 
 
 def storage_columns(graph: CapturedGraph, costs: Costs) -> StorageColumns:
-    """Columns of storages: what kernels hold, and no less than what was captured."""
-    num_bytes = list(graph.storage_bytes)
-    for node in graph.nodes:
-        held = costs.operators.get(node.operator, FREE).storage_bytes
-        for storage, found in zip(node.storages, held, strict=False):
-            num_bytes[storage] = max(num_bytes[storage], found)
+    """Columns of storages: what kernels hold, and no less than what was captured.
+
+    Those of states stay as captured, whatever wrote into them: `parameter_columns`
+    counts the same bytes.
+    """
     standing = {
         storage
         for node in graph.nodes
         if node.kind is Kind.STATE
         for storage in node.storages
     }
+    num_bytes = list(graph.storage_bytes)
+    for node in graph.nodes:
+        held = costs.operators.get(node.operator, FREE).storage_bytes
+        for storage, found in zip(node.storages, held, strict=False):
+            if storage not in standing:
+                num_bytes[storage] = max(num_bytes[storage], found)
     return StorageColumns(
         num_bytes=tuple(num_bytes),
         is_parameter=tuple(i in standing for i in range(len(graph.storage_bytes))),

@@ -1,13 +1,14 @@
 """Parameters and buffers that stand on one rank, with gradients and optimizers.
 
-In: a workload, a captured graph, the nodes of this rank. Out: what it owns. The whole
-model is built in the host's memory on every rank, under the seed, so first weights are
-those of one process; what stands elsewhere is let go of.
+In: a workload, a captured graph, the nodes of this rank. Out: what it owns. Parts of
+the model are built one after the other in the host's memory, each under its own seed,
+so first weights are those of one process. What stands elsewhere is let go of, and a
+part of which nothing is here is not built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
-from plimsoll_trainer.placed.graph import CapturedGraph
-from plimsoll_trainer.placed.workload import PlacedWorkload
+from plimsoll_trainer.placed.graph import CapturedGraph, empty
+from plimsoll_trainer.placed.workload import Part, PlacedWorkload
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,18 +44,41 @@ def owned_states(
     device: torch.device,
 ) -> list[OwnedState]:
     """States of the nodes that are here, in the order of the graph."""
-    with host_memory():
-        model = workload.built()
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    saved = model.state_dict().keys()
-    return [
-        owned(
-            *(workload, graph, place, tensors[state.name], device),
-            is_saved=state.name in saved,
-        )
+    wanted = {
+        state.name: place
         for place, state in enumerate(graph.states)
         if is_here(state.node)
-    ]
+    }
+    found: dict[int, OwnedState] = {}
+    for part in workload.all_parts:
+        with host_memory():
+            module = built_for(workload, part, wanted)
+        if module is None:
+            continue
+        saved = module.state_dict().keys()
+        for own, tensor in tensors_of(module):
+            place = wanted.pop(part.name_of(own) or "", None)
+            if place is not None:
+                found[place] = owned(
+                    workload, graph, place, tensor, device, is_saved=own in saved
+                )
+    return [found[place] for place in sorted(found)]
+
+
+def built_for(
+    workload: PlacedWorkload, part: Part, wanted: Container[str]
+) -> nn.Module | None:
+    """A part with its first weights, unless nobody wants any of its tensors."""
+    with FakeTensorMode():
+        names = [part.name_of(name) for name, _ in tensors_of(workload.build(part))]
+    is_wanted = any(name in wanted for name in filter(None, names))
+    return workload.build(part) if is_wanted else None
+
+
+def tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and buffers by each of their names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
 
 
 @torch.no_grad()
@@ -69,10 +94,7 @@ def owned(
     """One state with its first value."""
     state = graph.states[place]
     form = graph.nodes[state.node].form
-    tensor = torch.empty_strided(
-        form.shape, form.stride, dtype=form.dtype, device=device
-    )
-    tensor.copy_(first)
+    tensor = empty(form, device).copy_(first)
     gradient, optimizer = None, None
     if state.gradient is not None:
         parameter = nn.Parameter(tensor)

@@ -10,33 +10,35 @@ the model that it is of. Called by `capture`, which makes our own graph of it.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from plimsoll_trainer.errors import WorkloadError, located
-from plimsoll_trainer.placed.workload import ModuleLoss, PlacedWorkload, Tensors
+from plimsoll_trainer.emulated.device import host_memory
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.placed.graph import Form
+from plimsoll_trainer.placed.origins import SAME, Origin, Origins
+from plimsoll_trainer.placed.refusals import (
+    ELSE,
+    identities,
+    refusals,
+    require_apart,
+    require_in_place,
+    require_no_hooks,
+)
+from plimsoll_trainer.placed.workload import PlacedWorkload, Tensors
 from plimsoll_trainer.torch_internals.joint_graph import (
     Exported,
     export_forward,
     export_joint,
     value_of,
 )
-from plimsoll_trainer.torch_internals.operators import (
-    NEEDS_NUMBERS,
-    FakeTensorMode,
-    storage_of,
-)
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode, storage_of
 
-SAME = (torch.ops.aten.alias.default, torch.ops.aten.detach.default)
-"""Operators that return what they are given."""
 copy = torch.ops.aten.copy_.default
 
 
@@ -46,12 +48,14 @@ class Traced:
 
     graph: fx.Graph
     states: dict[str, fx.Node]
-    """First name of a parameter or buffer -> its placeholder."""
+    """Name of a parameter or buffer in checkpoints -> its placeholder."""
     gradients: dict[str, fx.Node]
     inputs: tuple[fx.Node, ...]
     loss: fx.Node
     constants: Mapping[str, Tensor]
     """Target of a node -> tensor with data."""
+    origins: Mapping[str, Origin]
+    """Name of a node -> module that calls its operator."""
 
 
 class LossModule(nn.Module):
@@ -61,57 +65,75 @@ class LossModule(nn.Module):
     in another order than autograd does.
     """
 
-    def __init__(self, model: nn.Module, loss: ModuleLoss) -> None:
+    def __init__(self, model: nn.Module, workload: PlacedWorkload) -> None:
         """Register the model's tensors under names of their own.
 
         Raises:
-            WorkloadError: two of them lie in one piece of memory.
+            WorkloadError: two of them lie in one piece of memory, or one has hooks.
         """
         super().__init__()
-        self.hidden = [InnerLoss(model, loss)]  # a list hides it from torch
-        self.names: dict[str, str] = {}
+        self.hidden = [InnerLoss(model, workload)]  # a list hides it from torch
+        self.paths: dict[str, str] = {}
         """Name here -> first name in the model."""
-        for index, (name, parameter) in enumerate(model.named_parameters()):
-            self.register_parameter(f"parameter_{index}", parameter)
-            self.names[f"parameter_{index}"] = name
-        for index, (name, buffer) in enumerate(model.named_buffers()):
-            self.register_buffer(f"buffer_{index}", buffer)
-            self.names[f"buffer_{index}"] = name
-        self._check_apart()
-
-    def _check_apart(self) -> None:
-        """Refuse tensors that are parts of one."""
-        lying: dict[int, str] = {}
-        for own, name in self.names.items():
-            key, _ = storage_of(getattr(self, own))
-            if key in lying:
-                raise WorkloadError(
-                    f"{name} and {lying[key]} are parts of one tensor, which may not "
-                    "be on two devices: make a copy of one, or one parameter of both"
-                )
-            lying[key] = name
+        parameters, buffers = (
+            dict(model.named_parameters()),
+            dict(model.named_buffers()),
+        )
+        require_apart(parameters | buffers, workload)
+        for index, (path, parameter) in enumerate(parameters.items()):
+            require_no_hooks(workload.name_of(path), parameter)
+            self.register_parameter(f"parameter_{index}", dense_parameter(parameter))
+            self.paths[f"parameter_{index}"] = path
+        for index, (path, buffer) in enumerate(buffers.items()):
+            self.register_buffer(f"buffer_{index}", dense(buffer))
+            self.paths[f"buffer_{index}"] = path
+        self.names = {own: workload.name_of(path) for own, path in self.paths.items()}
+        """Name here -> name in checkpoints."""
+        self.module_names = {
+            one: workload.module_name_of(path) for path, one in model.named_modules()
+        }
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor]:
         """Loss of a micro-batch."""
         [inner] = self.hidden
         given = {
-            f"model.{name}": getattr(self, own) for own, name in self.names.items()
+            f"model.{path}": getattr(self, own) for own, path in self.paths.items()
         }
         found: tuple[Tensor] = functional_call(inner, given, tensors)
         return found
 
 
+def dense_parameter(parameter: nn.Parameter) -> nn.Parameter:
+    """A parameter, or a copy that has a storage of its own, without gaps."""
+    found = dense(parameter)
+    if found is parameter:
+        return parameter
+    return nn.Parameter(found.detach(), requires_grad=parameter.requires_grad)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """A tensor, or a copy if its storage has anything beside its numbers, each once.
+
+    An expanded tensor has fewer, and a slice more; ranks make new tensors.
+    """
+    form = Form.of(tensor)
+    is_alone = storage_of(tensor)[1].nbytes() == form.num_bytes
+    return tensor if form.is_dense and is_alone else tensor.clone()
+
+
 class InnerLoss(nn.Module):
     """A model that returns its loss."""
 
-    def __init__(self, model: nn.Module, loss: ModuleLoss) -> None:
+    def __init__(self, model: nn.Module, workload: PlacedWorkload) -> None:
         """Hold the model."""
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.workload = model, workload
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor]:
         """Loss of a micro-batch."""
-        found: object = self.loss(self.model, tensors)
+        before = identities(self.model)
+        found: object = self.workload.loss(self.model, tensors)
+        require_in_place(before, identities(self.model), self.workload)
         if not isinstance(found, Tensor) or found.ndim:
             shape = list(found.shape) if isinstance(found, Tensor) else ""
             raise WorkloadError(
@@ -127,21 +149,31 @@ def traced(workload: PlacedWorkload, micro_batch: int, *, is_joint: bool) -> Tra
     Raises:
         WorkloadError: the model cannot be built, or what it does depends on numbers.
     """
-    samples = workload.batch(0, 0, micro_batch)
+    with host_memory():  # where constants of the model stay
+        samples = tuple(map(dense, workload.batch(0, 0, micro_batch)))
+        return of_samples(workload, samples, is_joint=is_joint)
+
+
+def of_samples(workload: PlacedWorkload, samples: Tensors, *, is_joint: bool) -> Traced:
+    """Trace a step on samples of which forms alone count."""
     with FakeTensorMode() as mode:
-        module = LossModule(workload.built().train(is_joint), workload.loss)
+        module = LossModule(workload.built().train(is_joint), workload)
         inputs = tuple(mode.from_tensor(tensor) for tensor in samples)
+        origins = Origins(paths=module.module_names)
         with refusals():
             if is_joint:
                 freeze_unused(module, inputs)
             export = export_joint if is_joint else export_forward
-            exported = export(module, inputs)
-        if exported.written_inputs:
+            with origins.noted():
+                exported = export(module, inputs)
+        for written in exported.written_inputs:
+            place = exported.inputs.index(written)
             raise WorkloadError(
-                f"the model writes to its input {exported.written_inputs[0]}: let it "
-                "work on a copy"
+                f"the model writes to {workload.input_name(place)}: let it work on a "
+                f"copy, as in x = x.clone(), or {ELSE}"
             )
-        return tidied(exported, module.names)
+        found = origins.of(exported.module.graph)
+        return tidied(exported, module.names, found)
 
 
 def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
@@ -164,44 +196,15 @@ def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
             parameter.requires_grad = False
 
 
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Within it, a model is traced.
-
-    Raises:
-        WorkloadError: which operators run depends on numbers, or on random ones of
-            Python or numpy; or it does not run at all.
-    """
-    before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - theirs
-    try:
-        yield
-    except WorkloadError:
-        raise
-    except NEEDS_NUMBERS as error:
-        raise WorkloadError(
-            f"the model asks for numbers while it is captured ({located(error)}): what "
-            "runs may not depend on them, so use torch.where or fixed shapes there, or "
-            "train it as a chain of layers"
-        ) from error
-    except Exception as error:
-        raise WorkloadError(
-            f"the model cannot be captured: {located(error)}"
-        ) from error
-    after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - theirs
-    if after != before:
-        raise WorkloadError(
-            "the model draws random numbers from Python or numpy, which would be the "
-            "same in every step once it is captured: draw them by torch"
-        )
-
-
-def tidied(exported: Exported, names: Mapping[str, str]) -> Traced:
+def tidied(
+    exported: Exported, names: Mapping[str, str], origins: Mapping[str, Origin]
+) -> Traced:
     """A graph without aliases, dead nodes and hidden writes; called in its mode."""
     graph = exported.module.graph
-    by_name = {node.name: node for node in graph.nodes}
+    by_name: dict[str, fx.Node] = {node.name: node for node in graph.nodes}
     [output] = graph.find_nodes(op="output")
     states = {names[own]: by_name[node] for node, own in exported.states.items()}
-    real = {
+    real: dict[fx.Node, fx.Node] = {
         node: real_of(node) for node in by_name.values() if node.target in SAME
     }  # before they are taken out
     gradients = {
@@ -229,6 +232,7 @@ def tidied(exported: Exported, names: Mapping[str, str]) -> Traced:
         inputs=tuple(by_name[name] for name in exported.inputs),
         loss=loss,
         constants=constants,
+        origins=origins,
     )
 
 

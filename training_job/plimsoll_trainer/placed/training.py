@@ -5,8 +5,9 @@
     divide by M D, clip by the norm of all   squares summed in the order of the model
     step, parameter by parameter             gradients are zero afterwards
 
-So losses, norms and weights are the same to the bit for every placement. The few
-numbers that ranks tell each other besides, losses and squares, are not counted.
+So losses, norms and weights are the same to the bit for every placement, unless kernels
+compute otherwise from what was sent without its gaps (`transport`). The few numbers
+that ranks exchange besides, losses and squares, are not counted.
 
 In: a workload, its graph, the profile that was placed, the placement, the ranks. Called
 by whoever runs a `PlacementPlan`.
@@ -14,6 +15,7 @@ by whoever runs a `PlacementPlan`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,18 +28,15 @@ from plimsoll_planner.records.graph_profile import GraphProfile
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.layer_optimizer import scale, squared_norm
-from plimsoll_trainer.engine.training import OnPhase
+from plimsoll_trainer.engine.training import NORM_OFFSET, OnPhase
 from plimsoll_trainer.engine.world import World
 from plimsoll_trainer.errors import PlanMismatchError
-from plimsoll_trainer.placed.graph import CapturedGraph, Form
+from plimsoll_trainer.placed.graph import CapturedGraph, require_device
 from plimsoll_trainer.placed.interpreter import Given, Interpreter
 from plimsoll_trainer.placed.profile import require_same
 from plimsoll_trainer.placed.states import owned_states
 from plimsoll_trainer.placed.transport import GroupTransport, Transport, as_row
-from plimsoll_trainer.placed.workload import PlacedWorkload
-
-NORM_OFFSET = 1e-6
-"""Against division by zero, as in torch.nn.utils.clip_grad_norm_."""
+from plimsoll_trainer.placed.workload import MakeTensors, PlacedWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +49,29 @@ class PlacedStep:
     """Before clipping."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ports:
+    """Where a rank gets samples from, how it sends, and who hears of its phases."""
+
+    take: MakeTensors | None = None
+    """Makes its samples; None: the workload does."""
+    transport: Callable[[World], Transport] = GroupTransport
+    """Moves values between ranks."""
+    on_phase: OnPhase = lambda _: None
+    """Called when a phase has ended."""
+
+
+DIRECT = Ports()
+"""Samples of the workload, sent between real ranks."""
+
+
 class PlacedTrainer:
     """Builds one rank's share and runs steps; all ranks call each method together.
 
     Raises:
         OtherWorkloadError: the graph is not the one that was placed.
         PlanMismatchError: the placement is for another number of devices.
+        WorkloadError: this device does not have an operator of the graph.
     """
 
     def __init__(
@@ -68,13 +84,11 @@ class PlacedTrainer:
         world: World,
         micro_batch: int,
         num_micro_batches: int = 1,
-        on_phase: OnPhase = lambda _: None,
+        ports: Ports = DIRECT,
     ) -> None:
-        """Build what stands on this rank, in the state before the first step.
-
-        `on_phase` is called when a phase has ended.
-        """
+        """Build what stands on this rank, in the state before the first step."""
         require_same(graph, profile)
+        require_device(graph, world.device)
         if placed.num_devices != world.num_stages:
             raise PlanMismatchError(
                 f"the placement is for {placed.num_devices} devices, and a replica has "
@@ -83,7 +97,7 @@ class PlacedTrainer:
         self.workload, self.graph, self.world = workload, graph, world
         self.placed, self.profile = placed, profile
         self.micro_batch, self.num_micro_batches = micro_batch, num_micro_batches
-        self.take, self.on_phase = workload.batch, on_phase
+        self._take, self._on_phase = ports.take or workload.batch, ports.on_phase
         devices = placed.device.tolist()
         self.states = owned_states(
             workload, graph, lambda node: devices[node] == world.stage, world.device
@@ -95,7 +109,7 @@ class PlacedTrainer:
         self._end = [one for one in actions if one.moment == end]
         self.takes_samples = any(devices[node] == world.stage for node in inputs(graph))
         self._interpreter = Interpreter(
-            *(graph, self.transport(), world.device, workload.seed),
+            *(graph, ports.transport(world), world.device, workload.seed),
             states={one.node: one.tensor.detach() for one in self.states},
             gradients={
                 one.place: one.gradient
@@ -103,11 +117,7 @@ class PlacedTrainer:
                 if one.gradient is not None
             },
         )
-        self.on_phase(Phase.BUILD)
-
-    def transport(self) -> Transport:
-        """What values go by between ranks."""
-        return GroupTransport(self.world)
+        self._on_phase(Phase.BUILD)
 
     @property
     def trained(self) -> list[Tensor]:
@@ -123,18 +133,18 @@ class PlacedTrainer:
             self._add_loss(sums)
             if index < self.num_micro_batches - 1:
                 self._free_kept()
-        self.on_phase(Phase.BACKWARD)
+        self._on_phase(Phase.BACKWARD)
         self.reduce_gradients()
         with host_memory():
             mean = self.mean_loss(sums)
             norm = self.clip_gradients()
-        self.on_phase(Phase.GRADIENT_NORM)
+        self._on_phase(Phase.GRADIENT_NORM)
         factor = self.workload.learning_rate_factor(step)
         for state in self.states:  # in the order of the actions of kind STEP
             if state.optimizer is not None:
                 state.optimizer.step(factor)
         self._free_kept()
-        self.on_phase(Phase.OPTIMIZER_STEP)
+        self._on_phase(Phase.OPTIMIZER_STEP)
         return PlacedStep(loss=mean, gradient_norm=norm)
 
     def _add_loss(self, sums: Tensor) -> None:
@@ -154,7 +164,7 @@ class PlacedTrainer:
         first = self.first_sample(index)
         with host_memory():
             made = (
-                self.take(step, first, self.micro_batch) if self.takes_samples else ()
+                self._take(step, first, self.micro_batch) if self.takes_samples else ()
             )
         return Given(tensors=made, step=step, first_sample=first)
 
@@ -168,8 +178,7 @@ class PlacedTrainer:
         """Add gradients of all replicas up, and turn sums into means."""
         if self.world.num_replicas > 1:
             for gradient in self.trained:
-                row = as_row(gradient, Form.of(gradient))
-                dist.all_reduce(row, group=self.world.data_group)
+                dist.all_reduce(as_row(gradient), group=self.world.data_group)
         count = self.num_micro_batches * self.world.num_replicas
         if count > 1:
             with host_memory():

@@ -1,8 +1,10 @@
 """Values on their way between the ranks of a placement.
 
 A value is sent as it lies if its numbers have no gaps, in whatever order of dimensions,
-and lies on the other side as it did here: so operators compute the same there, to the
-bit. Else the sender makes a copy without gaps, for as long as it is under way.
+and lies on the other side as it did here, for ranks keep values in the strides that
+were captured: so operators compute the same there, to the bit. Else the sender makes a
+copy without gaps (`Form.packed`), for as long as it is under way, and what a kernel
+computes from that may differ in the last bits, as a product of matrices does.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from plimsoll_trainer.engine.world import World
 from plimsoll_trainer.errors import LostRankError
-from plimsoll_trainer.placed.graph import Form
+from plimsoll_trainer.placed.graph import Form, empty
 
 
 class Underway(NamedTuple):
@@ -52,8 +54,7 @@ class GroupTransport:
 
     def send(self, node: int, value: Tensor, peer: int) -> None:
         """See `Transport`."""
-        form = Form.of(value)
-        memory = as_row(value, form) if form.is_dense else packed(value)
+        memory = as_row(value) if Form.of(value).is_dense else packed(value)
         group = self._world.pipeline_group
         work = dist.isend(memory, self._rank(peer), group, tag=node)
         self._begin(node, peer, work, memory)
@@ -61,7 +62,7 @@ class GroupTransport:
     def receive(self, node: int, form: Form, peer: int) -> Tensor:
         """See `Transport`."""
         value = memory_for(form, self._world.device)
-        memory = as_row(value, Form.of(value))
+        memory = as_row(value)
         group = self._world.pipeline_group
         work = dist.irecv(memory, self._rank(peer), group, tag=node)
         self._begin(node, peer, work, memory)
@@ -83,20 +84,16 @@ class GroupTransport:
         return self._world.rank_of(device, self._world.replica, 0)
 
 
-def as_row(value: Tensor, form: Form) -> Tensor:
+def as_row(value: Tensor) -> Tensor:
     """Memory of a value that has no gaps, as one row."""
-    return value.as_strided((form.numel,), (1,), form.offset)
+    return value.as_strided((value.numel(),), (1,))
 
 
 def packed(value: Tensor) -> Tensor:
     """A copy of a value without gaps, as one row."""
-    return value.contiguous().view(-1)
+    return as_row(memory_for(Form.of(value), value.device).copy_(value))
 
 
 def memory_for(form: Form, device: torch.device) -> Tensor:
-    """Memory for a value that is received, laid out as it is or without gaps."""
-    if form.is_dense:
-        return torch.empty_strided(
-            form.shape, form.stride, dtype=form.dtype, device=device
-        )
-    return torch.empty(form.shape, dtype=form.dtype, device=device)
+    """Memory for a value that is received."""
+    return empty(form.packed, device)

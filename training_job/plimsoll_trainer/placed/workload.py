@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,11 @@ from torch import Tensor, nn
 from plimsoll_planner.records.precision import Precision
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import cast_inputs
+from plimsoll_trainer.engine.shared_tensors import first_places
+from plimsoll_trainer.engine.tied_tensors import put_in, tensor_in
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.random_keys import random_key, seed_process
+from plimsoll_trainer.torch_internals.operators import storage_of
 from plimsoll_trainer.workload import (
     BatchOfSeveral,
     MakeOptimizer,
@@ -33,6 +36,19 @@ MakeTensors = Callable[[int, int, int], Tensors]
 the same each time."""
 ModuleLoss = Callable[[nn.Module, Tensors], Tensor]
 """(model, tensors of a micro-batch) -> mean loss over its samples, a scalar."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A module whose first weights depend on no other part of the model."""
+
+    make: Callable[[], nn.Module]
+    """Builds it; called under the seed of the part."""
+    key: int
+    """That the process is seeded with."""
+    name_of: Callable[[str], str | None]
+    """Name of one of its tensors -> that in checkpoints, which is its own in the model;
+    None: another part's values count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,74 +69,139 @@ class PlacedWorkload:
     dtype: torch.dtype = torch.float32
     """Default type as the model is built."""
 
+    parts: tuple[Part, ...] = ()
+    """Layers of the model, each built without the others; none: it is one module."""
+    name_of: Callable[[str], str] = str
+    """Name of a tensor in `model` -> that in checkpoints."""
+    module_name_of: Callable[[str], str] = str
+    """Path of a module in `model` -> that in names of operators; both may be empty."""
+
+    input_names: tuple[str, ...] = ()
+    """Tensors of the batch in messages; none: they have numbers."""
+
+    def input_name(self, place: int) -> str:
+        """A tensor of the batch in a message."""
+        if self.input_names:
+            return self.input_names[place]
+        return f"tensor {place} of its batch"
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """Parts of the model, or the model as one."""
+        key = random_key(self.seed, 0)
+        return self.parts or (Part(make=self.model, key=key, name_of=self.name_of),)
+
     def built(self) -> nn.Module:
         """The model with its first weights.
 
         Raises:
             WorkloadError: it cannot be built.
         """
-        seed_process(random_key(self.seed, 0))
+        key = random_key(self.seed, 0)
+        return self.build(Part(make=self.model, key=key, name_of=self.name_of))
+
+    def build(self, part: Part) -> nn.Module:
+        """A part of the model with its first weights.
+
+        Raises:
+            WorkloadError: it cannot be built.
+        """
+        seed_process(part.key)
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
         try:
-            model: object = self.model()
+            module: object = part.make()
         except Exception as error:
             raise WorkloadError(
                 f"the model cannot be built: {located(error)}"
             ) from error
         finally:
             torch.set_default_dtype(before)
-        if not isinstance(model, nn.Module):
+        if not isinstance(module, nn.Module):
             raise WorkloadError(
-                f"model() gives {type(model).__name__}, but an nn.Module is needed: "
+                f"model() gives {type(module).__name__}, but an nn.Module is needed: "
                 "return one"
             )
-        return model
+        register_attributes(module)
+        return module
+
+
+def register_attributes(module: nn.Module) -> None:
+    """Let tensors that are plain attributes be buffers, which no checkpoint has.
+
+    Those that lie in a parameter, or are computed from one, are made by the model.
+    """
+    registered = (*module.parameters(), *module.buffers())
+    known = {storage_of(tensor)[0] for tensor in registered}
+    for one in module.modules():
+        plain = [
+            (name, value)
+            for name, value in vars(one).items()
+            if isinstance(value, Tensor) and not value.requires_grad
+        ]
+        for name, value in plain:
+            if storage_of(value)[0] not in known:
+                delattr(one, name)
+                one.register_buffer(name, value, persistent=False)
 
 
 class Chain(nn.Module):
-    """The layers of a workload as one module, each under its own name."""
+    """The layers of a workload as one module; `ChainNames` has their names.
+
+    They are in a list, for a layer may be named as an attribute of a module is.
+    """
 
     def __init__(self, workload: Workload) -> None:
         """Build all layers, each under its own seed, as ranks of a pipeline do."""
         super().__init__()
         self.inputs, self.chain = workload.inputs, workload.layers
+        self.layers = nn.ModuleList()
         for index, layer in enumerate(workload.layers):
             seed_process(random_key(workload.seed, index))
-            parent: nn.Module = self
-            *path, last = layer.name.split(".")
-            for name in path:
-                if name not in dict(parent.named_children()):
-                    parent.add_module(name, nn.Module())
-                parent = parent.get_submodule(name)
-            parent.add_module(last, layer.factory())
+            self.layers.append(layer.factory())
+        place = {layer.name: index for index, layer in enumerate(workload.layers)}
         for tie in workload.ties:
-            (first, tensor), *others = tie.places
-            shared = getattr_path(self, f"{first}.{tensor}")
+            (first, path), *others = tie.places
+            shared = tensor_in(self.layers[place[first]], path)
             for name, other in others:
-                set_path(self, f"{name}.{other}", shared)
+                put_in(self.layers[place[name]], other, shared)
 
     def forward(self, x: Tensor, *further: Tensor) -> Tensor:
         """Pass a micro-batch through all layers, with what they carry past others."""
         carried = dict(zip(self.inputs, further, strict=True))
-        for layer in self.chain:
+        for layer, module in zip(self.chain, self.layers, strict=True):
             taken = [carried[name] for name in layer.takes or ()]
-            found = self.get_submodule(layer.name)(x, *taken)
+            found = module(x, *taken)
             x, *given = found if layer.gives else (found,)
             carried.update(zip(layer.gives, given, strict=True))
         return x
 
 
-def getattr_path(module: nn.Module, path: str) -> Any:
-    """A tensor of a module by its whole name."""
-    owner, _, name = path.rpartition(".")
-    return getattr(module.get_submodule(owner), name)
+class ChainNames:
+    """Names that a pipeline's checkpoints have for the tensors of a chain."""
 
+    def __init__(self, workload: Workload) -> None:
+        """Read layers and ties."""
+        self._layers = tuple(layer.name for layer in workload.layers)
+        self._first = first_places(workload)
 
-def set_path(module: nn.Module, path: str, tensor: Tensor) -> None:
-    """Put a tensor in the place of another one of a module."""
-    owner, _, name = path.rpartition(".")
-    setattr(module.get_submodule(owner), name, tensor)
+    def of(self, name: str) -> str:
+        """Name of a tensor of `Chain`, such as `layers.3.weight`."""
+        _, index, tensor = name.split(".", 2)
+        place = self._layers[int(index)], tensor
+        return ".".join(self._first.get(place, place))
+
+    def of_module(self, path: str) -> str:
+        """Path of a module of `Chain`, such as `layers.3.attention`."""
+        _, *inner = path.split(".")
+        if not inner:
+            return ""
+        return ".".join((self._layers[int(inner[0])], *inner[1:]))
+
+    def inside(self, layer: str, tensor: str) -> str | None:
+        """Name of a tensor of a layer; None: it has the values of another layer's."""
+        place = layer, tensor
+        return ".".join(place) if self._first.get(place, place) == place else None
 
 
 def of_chain(workload: Workload) -> PlacedWorkload:
@@ -147,8 +228,20 @@ def of_chain(workload: Workload) -> PlacedWorkload:
             raise only_means("the loss")
         return found
 
+    names = ChainNames(workload)
     return PlacedWorkload(
         model=lambda: Chain(workload),
+        parts=tuple(
+            Part(
+                make=layer.factory,
+                key=random_key(workload.seed, index),
+                name_of=partial(names.inside, layer.name),
+            )
+            for index, layer in enumerate(workload.layers)
+        ),
+        name_of=names.of,
+        module_name_of=names.of_module,
+        input_names=("its first input", *map(repr, workload.inputs), "the targets"),
         loss=loss,
         batch=lambda step, first, count: flat_batch(
             workload, make_batch(workload, step, first, count)
@@ -162,7 +255,7 @@ def of_chain(workload: Workload) -> PlacedWorkload:
 
 
 def only_means(what: str) -> WorkloadError:
-    """Error for a loss that tells what it is over."""
+    """Error for a loss that returns what it is over."""
     return WorkloadError(
         f"{what} is a sum over what counts, and a placed graph averages the means of "
         "its micro-batches: give a loss that is a mean over samples, or train it as a "

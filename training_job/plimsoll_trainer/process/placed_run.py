@@ -35,10 +35,10 @@ from plimsoll_trainer.errors import OtherWorkloadError
 from plimsoll_trainer.evaluation import Evaluation
 from plimsoll_trainer.placed.capture import capture, capture_evaluation
 from plimsoll_trainer.placed.checkpoint import PlacedState
-from plimsoll_trainer.placed.evaluating import PlacedEvaluation
+from plimsoll_trainer.placed.evaluating import PlacedEvaluation, mean_loss, sizes_of
 from plimsoll_trainer.placed.graph import CapturedGraph
 from plimsoll_trainer.placed.profile import AGAIN, profile_of, require_same
-from plimsoll_trainer.placed.training import PlacedTrainer
+from plimsoll_trainer.placed.training import PlacedTrainer, Ports
 from plimsoll_trainer.placed.workload import (
     MakeTensors,
     PlacedWorkload,
@@ -77,6 +77,19 @@ class PlacedAssignment:
     def global_batch_size(self) -> int:
         """Samples of one step."""
         return self.num_replicas * self.micro_batch * self.num_micro_batches
+
+    def trainer(self, world: World, ports: Ports) -> PlacedTrainer:
+        """Build what stands on a rank, in the state before the first step."""
+        return PlacedTrainer(
+            self.placed_workload,
+            self.graph,
+            profile=self.profile,
+            placed=self.placed,
+            world=world,
+            micro_batch=self.micro_batch,
+            num_micro_batches=self.num_micro_batches,
+            ports=ports,
+        )
 
 
 def assign_placed(
@@ -143,17 +156,8 @@ class PlacedSteps:
         self.loader: Loader = DirectLoader(assignment.workload)
         self.timer = PassTimer(world.device)
         """Operators wait for values of other ranks, so nothing is timed."""
-        self.trainer = PlacedTrainer(
-            assignment.placed_workload,
-            assignment.graph,
-            profile=assignment.profile,
-            placed=assignment.placed,
-            world=world,
-            micro_batch=assignment.micro_batch,
-            num_micro_batches=assignment.num_micro_batches,
-            on_phase=on_phase,
-        )
-        self.trainer.take = self._take
+        ports = Ports(take=self._take, on_phase=on_phase)
+        self.trainer = assignment.trainer(world, ports)
 
     def _take(self, step: int, first: int, count: int) -> Tensors:
         """Samples of this rank, from whoever makes them."""
@@ -208,44 +212,37 @@ def check_placed_replicas(trainer: PlacedTrainer, control: Control) -> None:
 
 
 class PlacedEvaluations:
-    """Evaluations of a placed model; every replica runs all samples."""
+    """Evaluations of a placed model, which is captured for them before it trains.
+
+    Raises:
+        WorkloadError: the model cannot be captured as it evaluates.
+    """
 
     def __init__(self, trainer: PlacedTrainer, workload: Workload) -> None:
-        """Begin with no graph captured; that is done at the first evaluation."""
+        """Capture passes of the evaluation that the workload asks for, if it does."""
         self._trainer, self._workload = trainer, workload
-        self._known: dict[int, PlacedEvaluation] = {}
-        """By the number of samples that pass at a time."""
+        self._passes: dict[int, PlacedEvaluation] = {}
+        """By their number of samples."""
+        if workload.evaluation is None:
+            return
+        evaluated = replace(trainer.workload, batch=self._samples(workload.evaluation))
+        for size in sizes_of(workload.evaluation.number, trainer.micro_batch):
+            graph = capture_evaluation(evaluated, size)
+            self._passes[size] = PlacedEvaluation(trainer, graph, size)
 
     def __call__(self, evaluation: Evaluation, step: int) -> tuple[Tensor, Tensor]:
         """The mean loss on the samples of an evaluation, and their number."""
         del step  # a model that evaluates draws no numbers
-        number = evaluation.number
-        whole, rest = divmod(number, self._trainer.micro_batch)
-        total = 0.0
-        for size, times, first in (
-            (self._trainer.micro_batch, whole, 0),
-            (rest, 1, number - rest),
-        ):
-            if size and times:
-                found = self._of(size).run(self._samples(evaluation, first), times)
-                total += found * size * times
+        number, samples = evaluation.number, self._samples(evaluation)
+        loss = mean_loss(self._trainer, self._passes, samples, number)
         with host_memory():
-            mean = torch.tensor(total / number, dtype=torch.float64)
-            return mean, torch.tensor(float(number))
+            return torch.tensor(loss, dtype=torch.float64), torch.tensor(float(number))
 
-    def _of(self, size: int) -> PlacedEvaluation:
-        """Passes of so many samples."""
-        if size not in self._known:
-            graph = capture_evaluation(self._trainer.workload, size)
-            self._known[size] = PlacedEvaluation(self._trainer, graph, size)
-        return self._known[size]
-
-    def _samples(self, evaluation: Evaluation, begin: int) -> MakeTensors:
-        """Samples from one on."""
+    def _samples(self, evaluation: Evaluation) -> MakeTensors:
+        """Samples of an evaluation."""
         workload = replace(self._workload, batch=evaluation.batch)
 
         def make(step: int, first: int, count: int) -> Tensors:
-            made = make_batch(workload, step, begin + first, count)
-            return flat_batch(workload, made)
+            return flat_batch(workload, make_batch(workload, step, first, count))
 
         return make

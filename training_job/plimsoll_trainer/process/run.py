@@ -34,6 +34,7 @@ from plimsoll_trainer.checkpoint.saved_state import StageState
 from plimsoll_trainer.checkpoint.state import check_names, check_optimizer
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
+from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.equal_replicas import check_replicas
@@ -235,7 +236,8 @@ def prepare(
         warn_of_pageable(built.unpinned_bytes, warn)
     digest = digest_of(job.admitted.plan)
     first_step = checkpoints.open(built.state, identity, digest)
-    built.check_replicas(control)  # and waits for all ranks
+    with host_memory():  # sums are small, but an emulated device may be smaller
+        built.check_replicas(control)  # and waits for all ranks
     calls = Calls.of(job.workload.callbacks, job.rank)
     built.steps.loader = loader_of(built.steps, checkpoints, first_step, warn)
     session = Session(

@@ -15,6 +15,8 @@ operators      see, count and name what runs
     BatchNorm            what all norms over a batch are made from
     storage_of           tells storages apart
     num_writes           tells whether a tensor was written to
+    is_written_part      tells whether it was, and others in its memory do not know
+    has_hooks            tells whether code changes a tensor's gradient
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
     set_local            lets the part of a DTensor that is here lie elsewhere
@@ -33,9 +35,11 @@ late_threads   wait_for_threads lets gloo let go of a result before the rank goe
 graphs         operators of captured graphs: what they write, view and draw
 
     ShapeEnv               holds the symbols that sizes stand for
+    free_unbacked_symbols  sizes and numbers that depend on what tensors hold
     NUMBER                 the operator that `item()` is
     names_of, written_by   arguments of an operator, and those that it writes to
     seen_specialisations   notes which code makes a constant of a symbol
+    no_backward            calls something else in the place of a backward pass
 
 pipeline       torch's runtime of pipelines
 

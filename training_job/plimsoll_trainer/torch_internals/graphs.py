@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -11,9 +11,9 @@ from unittest import mock
 
 import torch
 from torch.export.graph_signature import InputKind
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
-__all__ = ["InputKind", "ShapeEnv"]
+__all__ = ["InputKind", "ShapeEnv", "free_unbacked_symbols"]
 
 aten = torch.ops.aten
 NUMBER = aten._local_scalar_dense.default
@@ -55,6 +55,15 @@ def shared_by(operator: Any) -> frozenset[str]:
     )
 
 
+def given_back(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The one argument that an operator writes to and gives back; None: no such."""
+    if len(names := written_by(operator)) != 1:
+        return None
+    returns = operator._schema.returns
+    is_same = len(returns) == 1 and is_written(returns[0].alias_info)
+    return arguments_of(operator, args, kwargs).get(*names) if is_same else None
+
+
 def schema_arguments(operator: Any) -> Sequence[Any]:
     """Arguments as the schema has them."""
     schema = getattr(operator, "_schema", None)
@@ -88,3 +97,10 @@ def seen_specialisations() -> Iterator[Seen]:
 
     with mock.patch.object(ShapeEnv, "_set_replacement", noted):
         yield seen
+
+
+@contextmanager
+def no_backward(instead: Callable[..., Any]) -> Iterator[None]:
+    """Within it, something else is called in the place of every backward pass."""
+    with mock.patch("torch.autograd._engine_run_backward", instead):
+        yield

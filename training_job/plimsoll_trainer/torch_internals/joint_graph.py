@@ -12,6 +12,15 @@ from torch._functorch.aot_autograd import aot_export_module
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
+__all__ = [
+    "Exported",
+    "export_forward",
+    "export_joint",
+    "is_operator",
+    "operator_of",
+    "value_of",
+]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
@@ -93,8 +102,3 @@ def operator_of(name: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part)
     return cast("Callable[..., Any]", found)
-
-
-def is_random(target: Any) -> bool:
-    """Whether an operator draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())

@@ -112,3 +112,24 @@ def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
 def num_writes(tensor: Tensor) -> int:
     """Number of writes to a tensor since it was made."""
     return tensor._version
+
+
+def is_written_part(tensor: Tensor) -> bool:
+    """Whether a tensor was written to that shares memory with others unseen.
+
+    Parts of `unsafe_chunk`, as gates of a GRU cell, have a number of writes each, so a
+    write to one is not seen in the others, nor in what was copied for them before.
+    """
+    num_bytes = tensor.numel() * tensor.element_size()
+    is_part = tensor._base is None and num_bytes < tensor.untyped_storage().nbytes()
+    return is_part and tensor._version > 0
+
+
+def is_of_operator(function: type) -> bool:
+    """Whether torch made an autograd function, for an operator of `torch.library`."""
+    return function.__qualname__.startswith("GeneratedBackwardFor_")
+
+
+def has_hooks(tensor: Tensor) -> bool:
+    """Whether code is called with a tensor's gradient."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)

@@ -25,7 +25,6 @@ from plimsoll_operator.rules.observed_state import (
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.objective import Goal
-from plimsoll_planner.records.override import Override
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Solution, Termination
@@ -52,8 +51,8 @@ def nothing_to_run(problem: Problem, answer: Solution) -> str:
         return f"the plan is {answer.termination}, and claims no smallest count"
     if problem.objective.goal is not Goal.MINIMIZE_GPUS:
         return f"{problem.objective.goal} claims no smallest count"
-    if problem.override != Override():
-        return "with parts of the plan fixed, fewer devices may do"
+    if problem.override.least_gpus >= answer.plan.num_gpus:
+        return "what is fixed needs as many devices"
     if len(problem.offers) > 1:
         return "with several offers fewer devices of one may fit on another"
     if answer.plan.num_gpus == 1:
@@ -73,7 +72,7 @@ async def prove(
     usable_bytes = problem.limits.usable_bytes(offer_bytes)
     folder = backend.folder.proof
     folder.make()
-    processes = TaskProcesses(folder.tasks)
+    processes = TaskProcesses(folder.tasks, backend.plan.name)
     processes.end_all()  # of a proof that was killed
     plans = await in_thread(lambda: list(least_memory_plans(problem, fewer)))
     try:

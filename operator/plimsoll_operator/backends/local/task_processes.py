@@ -52,9 +52,9 @@ SUBJECT_LENGTH = 16
 class TaskProcesses:
     """The tasks of one plan."""
 
-    def __init__(self, root: Path) -> None:
-        """Keep them below a folder."""
-        self._root = root.resolve()
+    def __init__(self, root: Path, name: str = "NAME") -> None:
+        """Keep them below a folder; `name` is the plan's in advice."""
+        self._root, self._name = root.resolve(), name
         self._supervisors: list[subprocess.Popen[bytes]] = []
 
     def folder(self, kind: TaskKind, subject: str) -> Path:
@@ -70,7 +70,7 @@ class TaskProcesses:
             # A process that replaces itself shows no mark for a moment.
             time.sleep(POLL_S)
             alive |= self._alive()
-        return tuple(task_in(one, is_alive=one in alive) for one in found)
+        return tuple(task_in(one, self._name, is_alive=one in alive) for one in found)
 
     def alive(self) -> set[Path]:
         """The folders of tasks of which anything is alive; ends nothing."""
@@ -225,8 +225,8 @@ def kill(processes: Iterable[psutil.Process]) -> None:
         )
 
 
-def task_in(folder: Path, *, is_alive: bool) -> ObservedTask:
-    """The task of a folder in which a supervisor has begun."""
+def task_in(folder: Path, name: str, *, is_alive: bool) -> ObservedTask:
+    """The task of a folder in which a supervisor has begun; `name` is the plan's."""
     task, began = load(folder / TASK, Task), load(folder / BEGAN, Began)
     if is_alive:
         state, since_s, ending, message = TaskState.RUNNING, began.at_s, None, ""
@@ -234,7 +234,7 @@ def task_in(folder: Path, *, is_alive: bool) -> ObservedTask:
         end = load(folder / END, End)
         state, since_s = TaskState.ENDED, end.at_s
         ending, line = ending_of(end)
-        message = advised(line, task.child_kind, ON_ONE_MACHINE)[:1024]
+        message = advised(line, task.child_kind, ON_ONE_MACHINE, name)[:1024]
     else:
         state, since_s = TaskState.ENDED, began.at_s
         ending, message = Ending.DISRUPTED, "all of its processes were killed"

@@ -82,7 +82,7 @@ def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> 
     message = succeeded(ended).message
     assert "ValueError: no sample of this step at " in message
     assert "own.py:" in message
-    assert message.endswith("; `plimsoll logs NAME` shows the traceback")
+    assert message.endswith("; `plimsoll logs chain` shows the traceback")
     [log] = run.home.root.glob("plans/*/logs/train-1/0.err")
     assert "Traceback (most recent call last):" in log.read_text()
     assert wait_until_gone(run) == {}

@@ -13,6 +13,7 @@ from torch.nn import functional
 from plimsoll_trainer.adapters.any_module import from_module
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import AdamW, Workload
+from tests.support.any_models import Averages
 from tests.support.chain_runs import built_layers, run_chain
 
 
@@ -80,6 +81,25 @@ def test_evaluation_is_that_of_the_module() -> None:
     assert torch.equal(run_chain(workload, layers, [x]), expected)
     assert torch.equal(run_chain(workload, layers, [x]), expected)
     assert buffers["norm.num_batches_tracked"] == 2
+
+
+def test_evaluation_writes_no_buffer() -> None:
+    """Nor through what a write gives back, nor by `out`, as spectral norms do."""
+    torch.manual_seed(0)
+    module, x = Averages(), torch.randn(6, 1, 8)
+    workload = chain_of(module, x)
+    layers = built_layers(workload)
+    run_chain(workload, layers, [x])
+    buffers = {key: one for layer in layers for key, one in layer.named_buffers()}
+    before = {key: one.clone() for key, one in buffers.items()}
+    assert len(before) == 4
+    assert before["mean"].any()
+    for layer in layers:
+        layer.eval()
+    expected = run_chain(workload, layers, [x])
+    assert torch.equal(run_chain(workload, layers, [x]), expected)
+    for key, one in buffers.items():
+        assert torch.equal(one, before[key]), key
 
 
 def test_other_chance_has_no_evaluation() -> None:

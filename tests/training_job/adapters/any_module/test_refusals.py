@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,6 +98,33 @@ class OwnGradient(Base):
         return y
 
 
+class Number(Base):
+    """Scales by a number that it has read."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        return y * y.abs().max().item()  # the number
+
+
+class Size(Base):
+    """Has as many rows as numbers are positive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        return y + torch.nonzero(y > 0).float().mean()  # the size
+
+
+class Lottery(Base):
+    """Draws by Python."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        return y * random.random()  # noqa: S311 - no secret
+
+
 class Unused(Base):
     """Leaves an input out."""
 
@@ -113,14 +143,133 @@ class Foreign(Base):
         raise KeyError("lost", x.shape)
 
 
+class Data(Base):
+    """Writes through `.data`: to its output, a parameter or a buffer."""
+
+    mean: Tensor
+    layer: nn.Linear
+
+    def __init__(self, kind: str) -> None:
+        """Build it."""
+        super().__init__()
+        self.kind = kind
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x).clone()
+        own = {"value": y, "weight": self.layer.weight, "mean": self.mean}
+        own[self.kind].data.mul_(2.0)  # the write
+        return y + self.mean
+
+
+class Assigned(Data):
+    """Puts another buffer in the place of one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        self.mean = self.mean * 0.9 + y.detach().mean(0)
+        return y + self.mean
+
+
+class Overwritten(Base):
+    """Keeps a parameter above 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        with torch.no_grad():
+            self.layer.weight.clamp_(min=0)  # the clamp
+        y: Tensor = self.layer(x)
+        return y
+
+
+class Hooked(Base):
+    """Scales the gradient of a value, or of a parameter."""
+
+    def __init__(self, name: str = "", *, once: bool = False) -> None:
+        """Hook a parameter."""
+        super().__init__()
+        if name and once:
+            self.hooked(name).register_post_accumulate_grad_hook(print)
+        elif name:
+            self.hooked(name).register_hook(lambda one: one * 0.1)
+
+    def hooked(self, name: str) -> Any:
+        """A parameter."""
+        return self.layer.get_parameter(name)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Hook its output."""
+        y: Tensor = self.layer(x)
+        y.register_hook(lambda one: one * 0.1)  # type: ignore[no-untyped-call] # hooked
+        return y
+
+
+class Force(Base):
+    """Is the derivative of an energy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Ask autograd."""
+        y: Tensor = self.layer(x)
+        (made,) = torch.autograd.grad(y.tanh().sum(), y, create_graph=True)  # asked
+        return made
+
+
+class Inference(Base):
+    """Trains nothing by half of its output."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        with torch.inference_mode():  # the mode
+            half: Tensor = self.layer(x)
+        y: Tensor = self.layer(x)
+        return y + half
+
+
+class PythonRoot(Base):
+    """Gives the number of samples to Python."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        return y / math.sqrt(x.shape[0])  # the root
+
+
 X = torch.zeros(3, 4)
 REFUSED = [
     (Branch(), X, {}, r"Branch asks for the numbers in a tensor at .*the line"),
+    (Number(), X, {}, r"Number asks for the numbers in a tensor at .*the number"),
+    (Size(), X, {}, r"Size asks for the numbers in a tensor at .*the size"),
+    (Lottery(), X, {}, r"draws random numbers from Python or numpy.*by torch"),
     (FixedView(), X, {}, r"FixedView runs with one number .*\(return y \+ .*the line"),
     (Several(), X, {}, r"2 tensors, 'logits', 'hidden': name the one"),
     (Several(), X, {"output": "scores"}, r"output 'scores' is no tensor"),
     (Frozen(), X, {}, r"Frozen has no parameter that is trained"),
     (OwnGradient(), X, {}, r"calls Double, a torch.autograd.Function"),
+    *(
+        (
+            partial(Data, kind) if is_built else Data(kind),
+            X,
+            {},
+            r"Data reads or writes through \.data at .*the write\).*no_grad\(\) inst",
+        )
+        for kind in ("value", "weight", "mean")
+        for is_built in (False, True)
+    ),
+    (Assigned(""), X, {}, r"assigns self\.mean, .* write in place, self\.mean\.copy_"),
+    (Overwritten(), X, {}, r"'layer.weight' by .*the clamp\): only the optimizer may"),
+    (Hooked(), X, {}, r"registers a hook on a gradient, .*# hooked\): leave it out"),
+    (Hooked("bias"), X, {}, r"'layer.bias' has a hook on its gradient.*: remove it"),
+    (lambda: Hooked("bias"), X, {}, r"'layer.bias' has a hook on its gradient"),
+    (Hooked("bias", once=True), X, {}, r"'layer.bias' has a hook on its gradient"),
+    (Force(), X, {}, r"asks autograd for gradients, .*# asked\): write their formula"),
+    (
+        PythonRoot(),
+        X,
+        {},
+        r"function of Python, as math.sqrt at .*the root\).* \*\* 0.5",
+    ),
     (Unused(), (X, X), {}, r"input 1 of the module .* leave it out"),
     (Foreign(), X, {}, r"Foreign cannot be captured .*lost.*KeyError\(\"lost\", x"),
     (Frozen(), (), {}, r"example_inputs is empty"),

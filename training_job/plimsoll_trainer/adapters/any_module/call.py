@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from plimsoll_trainer.adapters.any_module.lost import check_assigned, own_tensors
 from plimsoll_trainer.errors import WorkloadError
 
 
@@ -28,11 +29,18 @@ class Call(nn.Module):
         self._arguments, self._output = tuple(arguments), output
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Call the module."""
+        """Call the module.
+
+        Raises:
+            WorkloadError: it has another tensor than before, or no such output.
+        """
+        before = own_tensors(self.module)
         if self._arguments:
-            named = dict(zip(self._arguments, inputs, strict=True))
-            return chosen(self.module(**named), self._output)
-        return chosen(self.module(*inputs), self._output)
+            result = self.module(**dict(zip(self._arguments, inputs, strict=True)))
+        else:
+            result = self.module(*inputs)
+        check_assigned(before, self.module)
+        return chosen(result, self._output)
 
 
 def chosen(result: Any, output: str | None) -> Tensor:

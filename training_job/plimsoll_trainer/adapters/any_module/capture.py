@@ -1,9 +1,9 @@
 """The forward pass of a module as a graph, for any number of samples.
 
-In: a `Form`, inputs of which only shape and type count. Out: a `Capture`: the graph
-that `torch.export` makes of the training mode, in which operators write in place as the
-code does, dropout is one operator, and the number of samples is a symbol. Nothing is
-computed.
+In: a `FakeModule`, inputs of which only shape and type count. Out: a `Capture`: the
+graph that `torch.export` makes of the training mode, in which operators write in place
+as the code does, dropout is one operator, and the number of samples is a symbol.
+Nothing is computed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
 
 from plimsoll_trainer.adapters.any_module.call import Call
-from plimsoll_trainer.adapters.any_module.forms import Form
-from plimsoll_trainer.adapters.any_module.refusals import refuse
+from plimsoll_trainer.adapters.any_module.fake_modules import FakeModule
+from plimsoll_trainer.adapters.any_module.inlining import write_out_blocks
+from plimsoll_trainer.adapters.any_module.lost import check_constants, nothing_lost
+from plimsoll_trainer.adapters.any_module.refusals import refuse, require_no_numbers
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.random_keys import no_hidden_draws
 from plimsoll_trainer.torch_internals.graphs import InputKind, seen_specialisations
 
 PRIMES = (7, 11, 13, 17, 19, 23, 29, 31)
@@ -30,7 +32,7 @@ PREFIX = "module."
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Held:
+class OwnTensor:
     """A tensor of the module that the graph uses."""
 
     name: str
@@ -53,14 +55,17 @@ class Capture:
     root: fx.GraphModule
     """Has the graphs inside of the graph."""
     inputs: tuple[fx.Node, ...]
-    held: Mapping[fx.Node, Held]
+    owned: Mapping[fx.Node, OwnTensor]
     output: fx.Node
     samples: Any
     """Symbol of the number of samples."""
 
 
 def capture(
-    form: Form, inputs: Sequence[Tensor], arguments: Sequence[str], output: str | None
+    fake: FakeModule,
+    inputs: Sequence[Tensor],
+    arguments: Sequence[str],
+    output: str | None,
 ) -> Capture:
     """Capture the forward pass.
 
@@ -69,23 +74,19 @@ def capture(
     """
     sizes = {size for one in inputs for size in one.shape[1:]}
     count = next(prime for prime in PRIMES if prime not in sizes)
-    with form.mode:
+    with fake.mode:
         examples = tuple(stand_in(one, count) for one in inputs)
-    call, samples = Call(form.module, arguments, output).train(), Dim("samples")
+    call, samples = Call(fake.module, arguments, output).train(), Dim("samples")
     spec = (tuple({0: samples} for _ in inputs),)
-    with (
-        seen_specialisations() as seen,
-        mock.patch.object(
-            torch.autograd.Function, "apply", classmethod(refuse_own_gradient)
-        ),
-    ):
+    with no_hidden_draws(), seen_specialisations() as seen, nothing_lost():
         try:
             program = export(call, examples, dynamic_shapes=spec, strict=False)
         except WorkloadError:
             raise
         except Exception as error:  # noqa: BLE001 - their code, and torch's
-            refuse(form.name, error, seen)
-    return captured(form, program)
+            refuse(fake.name, examples, error, seen)
+    require_no_numbers(fake.name, program.graph)
+    return captured(fake, program)
 
 
 def stand_in(example: Tensor, count: int) -> Tensor:
@@ -95,27 +96,17 @@ def stand_in(example: Tensor, count: int) -> Tensor:
     return torch.empty((count, *example.shape[1:]), dtype=dtype, device="cpu")
 
 
-def refuse_own_gradient(function: type, *args: Any, **kwargs: Any) -> Any:
-    """Refuse a function with a backward pass of its own, which a graph loses.
+def captured(fake: FakeModule, program: ExportedProgram) -> Capture:
+    """Read what the export says of its inputs.
 
     Raises:
-        WorkloadError: always.
+        WorkloadError: a tensor of the forward pass has become a constant.
     """
-    del args, kwargs
-    raise WorkloadError(
-        f"the module calls {function.__qualname__}, a torch.autograd.Function, whose "
-        "backward pass a captured graph would lose: let autograd derive it, or write "
-        "the layers yourself (plimsoll_trainer.adapters.sequential.from_factories)"
-    )
-
-
-def captured(form: Form, program: ExportedProgram) -> Capture:
-    """Read what the export says of its inputs."""
     nodes = {node.name: node for node in program.graph.nodes}
     first_name: dict[int, str] = {}
-    for name, one in (*form.module.named_parameters(), *form.module.named_buffers()):
+    for name, one in (*fake.module.named_parameters(), *fake.module.named_buffers()):
         first_name.setdefault(id(one), name)
-    held: dict[fx.Node, Held] = {}
+    owned: dict[fx.Node, OwnTensor] = {}
     inputs: list[fx.Node] = []
     for spec in program.graph_signature.input_specs:
         node = nodes[spec.arg.name]
@@ -125,14 +116,18 @@ def captured(form: Form, program: ExportedProgram) -> Capture:
         target = str(spec.target)
         tensor = tensor_of(program, target)
         name = first_name.get(id(tensor), target.removeprefix(PREFIX))
-        held[node] = Held(name, tensor, persistent=bool(spec.persistent))
-    [output] = program.graph.output_node().args[0]
+        owned[node] = OwnTensor(name, tensor, persistent=bool(spec.persistent))
+    check_constants(fake, {node: one.tensor for node, one in owned.items()})
+    untracked = [node for node, one in owned.items() if not one.tensor.requires_grad]
+    write_out_blocks(program.graph_module, untracked)
+    outputs: Any = program.graph.output_node().args[0]
+    [output] = outputs
     size = inputs[0].meta["val"].shape[0]
     return Capture(
         graph=program.graph,
         root=program.graph_module,
         inputs=tuple(inputs),
-        held=held,
+        owned=owned,
         output=output,
         samples=size.node.expr,
     )

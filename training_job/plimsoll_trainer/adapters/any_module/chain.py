@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.adapters.any_module.capture import Capture, Held, capture
+from plimsoll_trainer.adapters.any_module.capture import Capture, OwnTensor, capture
 from plimsoll_trainer.adapters.any_module.crossings import Alive, alive_in
 from plimsoll_trainer.adapters.any_module.cuts import cuts_of
+from plimsoll_trainer.adapters.any_module.fake_modules import fake_module_of
 from plimsoll_trainer.adapters.any_module.flow import flow_of
-from plimsoll_trainer.adapters.any_module.forms import form_of
 from plimsoll_trainer.adapters.any_module.kinds import digest_of
+from plimsoll_trainer.adapters.any_module.lost import check_hooks
 from plimsoll_trainer.adapters.any_module.names import layer_names
 from plimsoll_trainer.adapters.any_module.parts import Part, parts_of
 from plimsoll_trainer.adapters.any_module.slices import Slice, slice_of
@@ -73,6 +74,7 @@ def from_module(  # noqa: PLR0913 - keywords of one call
     return Workload(
         layers=tuple(layers_of(parts, slices, names)),
         inputs=tuple(names[node] for node in captured.inputs[1:]),
+        example_inputs=tuple(one.to("meta") for one in made.inputs),
         ties=(*ties_of(parts, slices), *fields.pop("ties", ())),
         loss=loss,
         batch=batch,
@@ -86,6 +88,8 @@ def from_module(  # noqa: PLR0913 - keywords of one call
 class Chained:
     """A module as a chain."""
 
+    inputs: tuple[Tensor, ...]
+    """Examples, as they were given."""
     captured: Capture
     alive: Alive
     parts: Sequence[Part]
@@ -109,19 +113,24 @@ def chained(
     if most_layers < 1:
         raise WorkloadError(f"most_layers {most_layers} is below 1: give 1 or more")
     inputs = checked_inputs(example_inputs, arguments)
-    form = form_of(module, DTYPES[precision])
+    if isinstance(module, nn.Module):
+        check_hooks(module)
+    fake = fake_module_of(module, DTYPES[precision])
+    check_hooks(fake.module)
     before = torch.get_default_dtype()
     torch.set_default_dtype(DTYPES[precision])
     try:
-        captured = capture(form, inputs, arguments, output)
+        captured = capture(fake, inputs, arguments, output)
     finally:
         torch.set_default_dtype(before)
-    check_trained(form.name, captured)
+    check_trained(fake.name, captured)
     alive = alive_in(flow_of(captured), inputs[0].shape[0])
     cuts = [cut.position for cut in cuts_of(alive)]
     parts = parts_of(alive, cuts, most_layers)
-    slices = [slice_of(form, alive, part) for part in parts]
-    return Chained(captured=captured, alive=alive, parts=parts, slices=slices)
+    slices = [slice_of(fake, alive, part) for part in parts]
+    return Chained(
+        inputs=inputs, captured=captured, alive=alive, parts=parts, slices=slices
+    )
 
 
 def checked_inputs(
@@ -167,7 +176,7 @@ def check_trained(name: str, captured: Capture) -> None:
     Raises:
         WorkloadError: there is none that the output depends on.
     """
-    if not any(held.is_trained for held in captured.held.values()):
+    if not any(owned.is_trained for owned in captured.owned.values()):
         raise WorkloadError(
             f"{name} has no parameter that is trained: let one require gradients"
         )
@@ -208,11 +217,11 @@ def layers_of(
 def ties_of(parts: Sequence[Part], slices: Sequence[Slice]) -> Iterator[Tie]:
     """Yield the tensors of the module that several layers use."""
     places: dict[str, list[tuple[str, str]]] = {}
-    shared: dict[str, Held] = {}
+    shared: dict[str, OwnTensor] = {}
     for layer, made in zip(layer_names(parts), slices, strict=True):
-        for name, held in made.held.items():
+        for name, owned in made.owned.items():
             places.setdefault(name, []).append((layer, name))
-            shared[name] = held
+            shared[name] = owned
     for name, found in places.items():
         if len(found) > 1:
             is_parameter = isinstance(shared[name].tensor, nn.Parameter)

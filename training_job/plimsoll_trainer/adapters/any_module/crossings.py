@@ -81,9 +81,9 @@ def alive_in(flow: Flow, samples: int) -> Alive:
 
 def needed_by(flow: Flow, node: fx.Node) -> Iterator[fx.Node]:
     """Yield the values that an operator takes, free ones and the module's aside."""
-    held = flow.capture.held
+    owned = flow.capture.owned
     for one in node.all_input_nodes:
-        if one not in flow.free and one not in flow.counts and one not in held:
+        if one not in flow.free and one not in flow.counts and one not in owned:
             yield one
 
 
@@ -101,10 +101,10 @@ def closed_spans(flow: Flow) -> Iterator[tuple[int, int]]:
         keys = [flow.memory[node]]
         keys += [flow.memory[one] for one in node.all_input_nodes]
         is_writing = {key for key in keys if node in flow.writes.get(key, ())}
-        held = {flow.memory[one] for one in node.all_input_nodes} & flow.held_memory
+        owned = {flow.memory[one] for one in node.all_input_nodes} & flow.owned_memory
         for key in {*keys} & flow.writes.keys():
             span = spans.setdefault(key, [at, at])
-            if key in is_writing or key in held:
+            if key in is_writing or key in owned:
                 span[1] = at
     yield from ((begin, end) for begin, end in spans.values())
 

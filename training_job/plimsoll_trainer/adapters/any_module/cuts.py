@@ -100,8 +100,8 @@ def work_of(alive: Alive, node: fx.Node) -> float:
     if node.target in PRODUCTS:
         inner = shape_of(given[0])[-1] if given else 1
         return numbers * alive.number(inner)
-    held = alive.flow.capture.held
-    matrices = [one for one in given if one in held and len(shape_of(one)) > 1]
+    owned = alive.flow.capture.owned
+    matrices = [one for one in given if one in owned and len(shape_of(one)) > 1]
     if not matrices:
         return 0.0
     if node.target is aten.embedding.default:

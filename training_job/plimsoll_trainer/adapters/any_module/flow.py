@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx
 
 from plimsoll_trainer.adapters.any_module.capture import Capture
+from plimsoll_trainer.adapters.any_module.refusals import frames_of, place_in
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals.graphs import (
     BATCH_NORMS,
@@ -27,10 +28,20 @@ from plimsoll_trainer.torch_internals.graphs import (
     arguments_of,
     aten,
     draws,
+    given_back,
     shared_by,
     written_by,
 )
 
+SURE_VIEWS = (
+    aten.detach.default,
+    aten.select.int,
+    aten.slice.Tensor,
+    aten.transpose.int,
+    aten.unsqueeze.default,
+    aten.view.default,
+)
+"""Others, such as `reshape` and `to`, may give a copy."""
 CHECKS = ("_assert", "sym_constrain_range")
 """How the names of operators begin that only check what export has seen."""
 GIVES_BACK = (aten.dropout.default, aten.feature_dropout.default)
@@ -55,7 +66,7 @@ class Flow:
     """Operators that write to a memory, in order."""
     trained: frozenset[fx.Node]
     """Values that a gradient comes back for."""
-    held_memory: frozenset[int]
+    owned_memory: frozenset[int]
     """Keys of the memory of the module's own tensors."""
 
     def is_view(self, node: fx.Node) -> bool:
@@ -64,7 +75,8 @@ class Flow:
 
     def written_buffers(self, node: fx.Node) -> list[fx.Node]:
         """Tensors of the module that an operator writes to."""
-        return [one for one in written(node) if one in self.capture.held]
+        origins = map(origin_of, written(node))
+        return [one for one in origins if one in self.capture.owned]
 
 
 def flow_of(capture: Capture) -> Flow:
@@ -97,7 +109,7 @@ def flow_of(capture: Capture) -> Flow:
         memory=memory,
         writes={key: tuple(each) for key, each in writes.items()},
         trained=frozenset(trained_values(capture, nodes)),
-        held_memory=frozenset(memory[one] for one in capture.held),
+        owned_memory=frozenset(memory[one] for one in capture.owned),
     )
 
 
@@ -154,12 +166,21 @@ def check_written(capture: Capture, node: fx.Node) -> None:
     Raises:
         WorkloadError: the operator does.
     """
-    for one in written(node):
-        if one in capture.held and capture.held[one].is_trained:
+    for one in map(origin_of, written(node)):
+        if one in capture.owned and capture.owned[one].is_trained:
             raise WorkloadError(
-                f"the forward pass writes to parameter {capture.held[one].name!r} by "
-                f"{node.target}: only the optimizer may, so make it a buffer"
+                f"the forward pass writes to parameter {capture.owned[one].name!r} by "
+                f"{node.target}{place_in(frames_of(node))}: only the optimizer may, so "
+                "make it a buffer"
             )
+
+
+def origin_of(node: fx.Node) -> fx.Node:
+    """The tensor that a value is a view of for sure, or that it was written to."""
+    before = given_back(node.target, node.args, node.kwargs)
+    if node.target in SURE_VIEWS:
+        before = node.args[0]
+    return origin_of(before) if isinstance(before, fx.Node) else node
 
 
 def check_inner(capture: Capture, node: fx.Node) -> None:
@@ -177,8 +198,8 @@ def check_inner(capture: Capture, node: fx.Node) -> None:
     for one in inner:
         if draws(one.target) or any(memory[each] in given for each in written(one)):
             raise WorkloadError(
-                f"{one.target} within torch.no_grad or torch.autocast writes to what "
-                "is outside, or draws random numbers: move it out of that block"
+                f"{one.target} within torch.autocast{place_in(frames_of(one))} writes "
+                "to what is outside, or draws random numbers: move it out of that block"
             )
 
 
@@ -241,8 +262,8 @@ def free_values(
     place = {node: at for at, node in enumerate(nodes)}
     free: set[fx.Node] = set()
     for node in nodes:
-        if node in capture.held:
-            if not capture.held[node].is_trained and memory[node] not in writes:
+        if node in capture.owned:
+            if not capture.owned[node].is_trained and memory[node] not in writes:
                 free.add(node)
         elif (
             node.op == "get_attr"
@@ -286,7 +307,7 @@ def weight_values(
     writes: Mapping[int, list[fx.Node]],
 ) -> set[fx.Node]:
     """Values that follow from parameters and from no input, parameters as well."""
-    found = {node for node in nodes if node in capture.held}
+    found = {node for node in nodes if node in capture.owned}
     for node in nodes:
         if (
             node.op == "call_function"
@@ -354,7 +375,7 @@ def is_element(node: fx.Node) -> bool:
 
 def trained_values(capture: Capture, nodes: list[fx.Node]) -> Iterator[fx.Node]:
     """Yield the values that a gradient comes back for."""
-    found = {node for node, held in capture.held.items() if held.is_trained}
+    found = {node for node, owned in capture.owned.items() if owned.is_trained}
     yield from found
     for node in nodes:
         value = node.meta.get("val")

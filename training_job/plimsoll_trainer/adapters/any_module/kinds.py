@@ -47,12 +47,12 @@ def lines_of(made: Slice) -> list[Any]:
 
 def fetched(made: Slice, name: str) -> object:
     """Form of what a node fetches."""
-    if name in made.held:
-        held = made.held[name]
-        tensor = held.tensor
+    if name in made.owned:
+        owned = made.owned[name]
+        tensor = owned.tensor
         is_parameter = isinstance(tensor, nn.Parameter)
         form = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad)
-        return (is_parameter, held.persistent, form)
+        return (is_parameter, owned.persistent, form)
     return made.inner[name].code if name in made.inner else name
 
 

@@ -26,9 +26,10 @@ def rate(training: bool, given: float) -> float:
     return given if training else 0.0
 
 
-def write(training: bool, operator: Any, target: Tensor, *args: Any) -> Tensor:
-    """Write to a buffer, in training alone."""
-    made: Tensor = operator(target, *args) if training else target
+def write(training: bool, operator: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Write to a buffer, in training alone; it is the first argument, or `out`."""
+    target: Tensor = kwargs["out"] if "out" in kwargs else args[0]
+    made: Tensor = operator(*args, **kwargs) if training else target
     return made
 
 

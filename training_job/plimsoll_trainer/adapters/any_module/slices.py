@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from plimsoll_trainer.adapters.any_module.capture import Capture, Held
+from plimsoll_trainer.adapters.any_module.capture import Capture, OwnTensor
 from plimsoll_trainer.adapters.any_module.crossings import Alive
+from plimsoll_trainer.adapters.any_module.fake_modules import FakeModule
 from plimsoll_trainer.adapters.any_module.flow import Flow
-from plimsoll_trainer.adapters.any_module.forms import Form
 from plimsoll_trainer.adapters.any_module.modes import switched
 from plimsoll_trainer.adapters.any_module.parts import Part
 from plimsoll_trainer.errors import WorkloadError
@@ -44,9 +44,9 @@ OPERATIONS: Mapping[str, Any] = {
 class Slice:
     """Builds one layer."""
 
-    form: Form
+    fake: FakeModule
     graph: fx.Graph
-    held: Mapping[str, Held]
+    owned: Mapping[str, OwnTensor]
     """Tensors by the name that the graph has for them."""
     inner: Mapping[str, fx.GraphModule]
     """Graphs inside of it."""
@@ -55,19 +55,19 @@ class Slice:
     def __call__(self) -> nn.Module:
         """Build it on torch's default device."""
         root = nn.Module()
-        values = self.form.real([one.tensor for one in self.held.values()])
-        for (name, held), value in zip(self.held.items(), values, strict=True):
-            hold(root, name, value, persistent=held.persistent)
+        values = self.fake.real([one.tensor for one in self.owned.values()])
+        for (name, owned), value in zip(self.owned.items(), values, strict=True):
+            hold(root, name, value, persistent=owned.persistent)
         for name, graph in self.inner.items():
             root.add_module(name, graph)
         module = fx.GraphModule(root, self.graph)
-        for name, held in self.held.items():
-            if not isinstance(held.tensor, nn.Parameter):
+        for name, owned in self.owned.items():
+            if not isinstance(owned.tensor, nn.Parameter):
                 # The constructor takes them all for buffers that are saved.
                 path, _, own = name.rpartition(".")
                 owner = module.get_submodule(path)
                 buffer: Tensor = getattr(owner, own)
-                owner.register_buffer(own, buffer, persistent=held.persistent)
+                owner.register_buffer(own, buffer, persistent=owned.persistent)
         return module.train()
 
 
@@ -84,7 +84,7 @@ def hold(root: nn.Module, name: str, value: Tensor, *, persistent: bool) -> None
         root.register_buffer(own, value, persistent=persistent)
 
 
-def slice_of(form: Form, alive: Alive, part: Part) -> Slice:
+def slice_of(fake: FakeModule, alive: Alive, part: Part) -> Slice:
     """Slice of a part."""
     writer = Writer(alive.flow, part)
     for node in part.nodes:
@@ -95,9 +95,9 @@ def slice_of(form: Form, alive: Alive, part: Part) -> Slice:
         output = (output, *given)
     writer.graph.output(output)
     return Slice(
-        form=form,
+        fake=fake,
         graph=writer.graph,
-        held=writer.held,
+        owned=writer.owned,
         inner=writer.inner,
         writes_buffers=writer.writes_buffers,
     )
@@ -125,7 +125,7 @@ class Writer:
     def __init__(self, flow: Flow, part: Part) -> None:
         """Begin with what the layer takes."""
         self.graph = fx.Graph()
-        self.held: dict[str, Held] = {}
+        self.owned: dict[str, OwnTensor] = {}
         self.inner: dict[str, fx.GraphModule] = {}
         self.writes_buffers = False
         self._flow, self._part, self._capture = flow, part, flow.capture
@@ -141,7 +141,7 @@ class Writer:
         if node in self._flow.counts:
             return self._count(self._flow.counts[node])
         if node not in self._values:
-            if node in self._capture.held:
+            if node in self._capture.owned:
                 self._values[node] = self._fetch(self._capture, node)
             elif node.op == "get_attr":
                 self._values[node] = self._fetch_graph(str(node.target))
@@ -193,7 +193,7 @@ class Writer:
             one
             for write in self._flow.writes.get(key, ())
             for one in (*write.all_input_nodes, write)
-            if self._flow.memory.get(one) == key and one not in self._capture.held
+            if self._flow.memory.get(one) == key and one not in self._capture.owned
         ]
         for one in (*members, node):
             if one not in self._values and one in self._flow.free:
@@ -206,7 +206,7 @@ class Writer:
         """Copy a node whose memory nobody has written since."""
         for before in node.all_input_nodes:
             if before not in self._values and before not in self._flow.counts:
-                if before in self._capture.held or before.op == "get_attr":
+                if before in self._capture.owned or before.op == "get_attr":
                     self.value(before)
                 else:
                     self._copy_free(before)
@@ -216,10 +216,10 @@ class Writer:
 
     def _fetch(self, capture: Capture, node: fx.Node) -> fx.Node:
         """A tensor of the module."""
-        held = capture.held[node]
-        self.held[held.name] = held
-        made = self._get(held.name)
-        made.meta["held"] = held
+        owned = capture.owned[node]
+        self.owned[owned.name] = owned
+        made = self._get(owned.name)
+        made.meta["owned"] = owned
         return made
 
     def _fetch_graph(self, target: str) -> fx.Node:

@@ -1,8 +1,9 @@
 """The module on fake tensors, and how a layer gets real ones in their place.
 
-In: a module with its values, or a function that builds one. Out: a `Form`. Of a module
-the values are kept in the host's memory and every layer begins with them; a function is
-called once, on fake tensors, and every layer builds its own under its own seed.
+In: a module with its values, or a function that builds one. Out: a `FakeModule`. Of a
+module the values are kept in the host's memory and every layer begins with them; a
+function is called once, on fake tensors, and every layer builds its own under its own
+seed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Factory = Callable[[], nn.Module]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Form:
+class FakeModule:
     """A module whose tensors have shape and type, but no bytes."""
 
     module: nn.Module
@@ -47,7 +48,7 @@ class Form:
         return type(self.module).__name__
 
     def real(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Tensors in place of those of the form, on torch's default device.
+        """Tensors in place of those of the fake module, on torch's default device.
 
         A tensor that is no fake one is a constant of the code.
         """
@@ -67,8 +68,8 @@ class Form:
         return self.record is not None and isinstance(tensor, FakeTensor)
 
 
-def form_of(module: nn.Module | Factory, dtype: torch.dtype) -> Form:
-    """Form of a module, or of what a function builds, in a type.
+def fake_module_of(module: nn.Module | Factory, dtype: torch.dtype) -> FakeModule:
+    """A module, or what a function builds, on fake tensors of a type.
 
     Raises:
         WorkloadError: the function fails or gives no module, or the module is wrapped.
@@ -85,8 +86,8 @@ def form_of(module: nn.Module | Factory, dtype: torch.dtype) -> Form:
         torch.set_default_dtype(before)
 
 
-def built(factory: Factory, mode: FakeTensorMode) -> Form:
-    """Form of what a function builds.
+def built(factory: Factory, mode: FakeTensorMode) -> FakeModule:
+    """What a function builds, on fake tensors.
 
     Raises:
         WorkloadError: it fails, or gives no module.
@@ -108,11 +109,11 @@ def built(factory: Factory, mode: FakeTensorMode) -> Form:
             "give an nn.Module, or a function that returns one"
         )
     check_unwrapped("the module", module)
-    return Form(module.train(), mode, record=record)
+    return FakeModule(module.train(), mode, record=record)
 
 
-def taken_over(module: nn.Module, mode: FakeTensorMode) -> Form:
-    """Form of a module that exists; its values are copied to the host's memory."""
+def taken_over(module: nn.Module, mode: FakeTensorMode) -> FakeModule:
+    """A module that exists, on fake tensors; its values go to the host's memory."""
     tensors = list(sequential.tensors_in(module))
     fakes: list[Tensor] = []
     for tensor in tensors:
@@ -128,4 +129,4 @@ def taken_over(module: nn.Module, mode: FakeTensorMode) -> Form:
         id(fake): sequential.on_host(tensor)
         for tensor, fake in zip(tensors, fakes, strict=True)
     }
-    return Form(copy.deepcopy(module, memo).train(), mode, values=values)
+    return FakeModule(copy.deepcopy(module, memo).train(), mode, values=values)
