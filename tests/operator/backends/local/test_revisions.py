@@ -51,7 +51,10 @@ MOST_SPARED = 2
 A slow machine revises three to six times in a run: with ten, most runs of an hour were
 not killed at all.
 """
-TWO_STAGES = "override: {pipeline: 2, data: 1}"
+TWO_STAGES = "override: {pipeline: 2, data: 1, optimizerHome: device}"
+"""Which hold their state alike: seconds would choose the home of each, and between a
+device and a host no layer moves.
+"""
 ALWAYS = f"""runPolicy: {{replanCooldownSeconds: 0, replanLimit: 1000}}
   {TWO_STAGES}"""
 
