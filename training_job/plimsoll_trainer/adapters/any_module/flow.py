@@ -306,7 +306,10 @@ def weight_values(
     memory: Mapping[fx.Node, int],
     writes: Mapping[int, list[fx.Node]],
 ) -> set[fx.Node]:
-    """Values that follow from parameters and from no input, parameters as well."""
+    """Values that follow from parameters and from no input, parameters as well.
+
+    They run late, so what reads a buffer that is written to is none of them.
+    """
     found = {node for node in nodes if node in capture.owned}
     for node in nodes:
         if (
@@ -314,7 +317,10 @@ def weight_values(
             and node not in free
             and not draws(node.target)
             and memory[node] not in writes
-            and all(one in found or one in free for one in node.all_input_nodes)
+            and all(
+                one in free or (one in found and memory[one] not in writes)
+                for one in node.all_input_nodes
+            )
         ):
             found.add(node)
     return found
