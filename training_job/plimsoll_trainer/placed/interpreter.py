@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from plimsoll_planner.graph.actions import Action, Step
+from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.placed.graph import (
     CapturedGraph,
+    Form,
     Kind,
     Node,
     as_captured,
@@ -102,8 +104,7 @@ class Interpreter:
             case Kind.STATE:
                 return self._states[index]
             case Kind.INPUT:
-                given = self._given.tensors[self._place[index]]
-                return laid_out(given, node, self._device)
+                return laid_out(self._sample(index, node), node, self._device)
             case Kind.CONSTANT:
                 assert node.constant is not None  # noqa: S101 - by its kind
                 return laid_out(node.constant, node, self._device)
@@ -112,6 +113,25 @@ class Interpreter:
                 return self._values[source.node][part]
             case Kind.CALL:
                 return self._called(index, node)
+
+    def _sample(self, index: int, node: Node) -> Tensor:
+        """A tensor of the batch.
+
+        Raises:
+            WorkloadError: it has another shape or type than the one that was captured.
+        """
+        tensors, place = self._given.tensors, self._place[index]
+        found = f"one of {len(tensors)} tensors"
+        if place < len(tensors):
+            form = Form.of(tensors[place])
+            if (form.shape, form.dtype) == (node.form.shape, node.form.dtype):
+                return tensors[place]
+            found = form.text
+        raise WorkloadError(
+            f"{node.name} in step {self._given.step}, from sample "
+            f"{self._given.first_sample} on, is {found}, but {node.form.text} was "
+            "captured in step 0: give batches of one shape and type, as by padding"
+        )
 
     def _called(self, index: int, node: Node) -> Any:
         """Result of an operator."""
