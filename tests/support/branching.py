@@ -132,7 +132,7 @@ class Mixture(nn.Module):
     """Experts that each take the samples of a fixed share."""
 
     def __init__(self) -> None:
-        """Make the experts; one of them is frozen."""
+        """Make the experts; one of them is frozen, and follows another slowly."""
         super().__init__()
         self.enter = nn.Linear(16, WIDTH)
         self.experts = nn.ModuleList(Residual(WIDTH) for _ in range(4))
@@ -141,6 +141,10 @@ class Mixture(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Classify vectors of 16 numbers."""
+        with torch.no_grad():
+            pairs = zip(*(one.parameters() for one in self.experts[2:]), strict=True)
+            for fast, slow in pairs:
+                slow.lerp_(fast, 0.5)
         parts = self.enter(x).split(x.shape[0] // len(self.experts))
         done = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
         found: Tensor = self.head(torch.cat(done))
@@ -236,6 +240,23 @@ class Products(nn.Module):
         return found
 
 
+class Masks(nn.Module):
+    """Operators that take the more memory the more numbers are chosen."""
+
+    def __init__(self) -> None:
+        """Make a table and two matrices."""
+        super().__init__()
+        self.table = nn.EmbeddingBag(16, 16, mode="max")
+        self.enter, self.head = nn.Linear(16, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify vectors of 16 numbers, of which some are the first one's."""
+        h = self.enter(x) + self.table((x.abs() * 4).long().clamp(max=15))
+        h[x[:, 0] > 0] = x[0]
+        found: Tensor = self.head(h)
+        return found
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "towers": Towers,
     "u-net": UNet,
@@ -248,6 +269,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "one channel": OneChannel,
     "products": Products,
     "own operator": partial(Cubes, 16, CLASSES),
+    "masks": Masks,
 }
 
 

@@ -113,6 +113,18 @@ def test_what_is_sent_without_gaps_need_not_be_copied_where_it_is_read() -> None
     assert products == [(512, 0, 256), (256, 0, 256)]
 
 
+@pytest.mark.slow
+def test_as_much_is_done_as_can_be() -> None:
+    """8 rows are written to, by places of 8 bytes; 8 bags have 8 places each.
+
+    Whatever the numbers are, a step takes no more than that.
+    """
+    [rows] = run_ranks(workspaces, 1, "masks", "aten.index_put.default")
+    assert rows == [(64, 64, 64)]
+    [bags] = run_ranks(workspaces, 1, "masks", "aten._embedding_bag_backward.default")
+    assert bags == [(1600, 1600, 1600)]
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

@@ -39,6 +39,7 @@ from plimsoll_trainer.placed.graph import (
     CapturedGraph,
     Form,
     Node,
+    Value,
     as_captured,
     empty,
     filled,
@@ -46,12 +47,15 @@ from plimsoll_trainer.placed.graph import (
     require_device,
 )
 from plimsoll_trainer.placed.workload import PlacedWorkload
+from plimsoll_trainer.torch_internals.graphs import arguments_of
 from plimsoll_trainer.torch_internals.joint_graph import operator_of
 from plimsoll_trainer.torch_internals.operators import storage_of, tree_iter
 
 Cost = TypeVar("Cost")
 NUM_RUNS = 3
 """Of each operator; the first may load what stays."""
+COUNTS = ("bag_size",)
+"""Arguments of whole numbers that are no indices."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,10 +199,13 @@ def call_cost(
     node: Node, inputs: Mapping[int, Node], device: Device, *, is_packed: bool = False
 ) -> OperatorCost:
     """Cost of a call on inputs of some forms; `is_packed`: of others than captured."""
-    values = {
-        one: made_up(source, device.torch_device) for one, source in inputs.items()
-    }
     operator = operator_of(node.target)
+    arguments = arguments_of(operator, node.args, node.kwargs)
+    counts = [arguments[name] for name in COUNTS if name in arguments]
+    values = {
+        one: made_up(source, device.torch_device, is_count=Value(one) in counts)
+        for one, source in inputs.items()
+    }
     given = {storage_of(one)[0] for one in tree_iter(values) if isinstance(one, Tensor)}
     seconds, workspace, fresh = float("inf"), 0, tuple[int, ...]()
     for _ in range(NUM_RUNS):
@@ -243,10 +250,15 @@ def wait(device: Device) -> None:
         torch.cuda.synchronize(device.torch_device)
 
 
-def made_up(node: Node, device: torch.device) -> Any:
-    """Tensors in the place of what a node returns: ones, or zeros where they count."""
+def made_up(node: Node, device: torch.device, *, is_count: bool = False) -> Any:
+    """Tensors in the place of what a node returns: ones, or zeros where they index.
+
+    So as much is done as can be: masks let all through, and no bag is empty.
+    """
     rows = [
-        None if form is None else empty(form, device).fill_(fill(form))
+        None
+        if form is None
+        else empty(form, device).fill_(is_count or not is_index(form.dtype))
         for form in map(without_overlap, node.forms)
     ]
     laid = [
@@ -263,9 +275,10 @@ def without_overlap(form: Form | None) -> Form | None:
     return Form(shape=(form.span,), stride=(1,), offset=0, dtype=form.dtype)
 
 
-def fill(form: Form) -> float:
-    """A number that any operator takes: an index is 0."""
-    return 1.0 if form.dtype.is_floating_point or form.dtype.is_complex else 0
+def is_index(dtype: torch.dtype) -> bool:
+    """Whether numbers of a type may be indices, of which 0 is one anywhere."""
+    is_number = dtype.is_floating_point or dtype.is_complex
+    return not is_number and dtype is not torch.bool
 
 
 def check_same(node: Node, result: Any) -> None:
