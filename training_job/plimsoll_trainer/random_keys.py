@@ -33,10 +33,15 @@ def random_key(*parts: int) -> int:
 
 def seed_device(device: torch.device, key: int) -> None:
     """Start the default generator of a device at `key`."""
+    generator_of(device).manual_seed(key)
+
+
+def generator_of(device: torch.device) -> torch.Generator:
+    """Default generator of a device."""
     if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(key)
-    else:
-        torch.default_generator.manual_seed(key)
+        found: torch.Generator = torch.cuda.default_generators[device.index or 0]
+        return found
+    return torch.default_generator
 
 
 def seed_process(key: int) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 from unittest import mock
 
 import torch
 from torch import Tensor, UntypedStorage
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
-    FakeTensorMode,
 )
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
@@ -28,7 +29,6 @@ from torch.utils._pytree import tree_iter, tree_map
 __all__ = [
     "BatchNorm",
     "FakeTensor",
-    "FakeTensorMode",
     "TorchDispatchMode",
     "tree_iter",
     "tree_map",
@@ -42,6 +42,39 @@ math_attention = torch.ops.aten._scaled_dot_product_attention_math
 unsafe_view = torch.ops.aten._unsafe_view.default
 collectives = torch.ops._c10d_functional
 wait_tensor = collectives.wait_tensor.default
+
+
+class FakeTensorMode(fake_tensor.FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Makes tensors without data, of modules that may convert and copy theirs.
+
+    For `.float()`, torch would have two such tensors change places, which it then
+    refuses to do; for `copy.deepcopy` it asks whether there are data, and warns.
+    """
+
+    def __enter__(self) -> Self:
+        """Let a parameter take over what it is converted to."""
+        stack = ExitStack()
+        self.__dict__.setdefault("_entered", []).append(stack)
+        stack.enter_context(mock.patch.object(torch.utils, "swap_tensors", take_over))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Let torch do as it does."""
+        super().__exit__(*raised)
+        self.__dict__["_entered"].pop().close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy of a tensor is of the same mode."""
+        return self
+
+
+def take_over(fake: FakeTensor, other: FakeTensor) -> None:
+    """Let a tensor without data be what another one is."""
+    fake.data = other.data
+    fake.fake_device = other.fake_device
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -35,6 +36,9 @@ class Started(nn.Module):
             nn.init.normal_(layer.get_parameter("weight"), std=rate)
             layer.get_parameter("bias").data = torch.full((WIDTH,), 2.0)
         self.shift = nn.Parameter(torch.arange(WIDTH) / math.pi)
+        self.teacher = copy.deepcopy(self.layers[0])
+        self.teacher.double().to(torch.get_default_dtype())
+        self.teacher.requires_grad_(requires_grad=False)
         self.register_buffer("mask", torch.ones(WIDTH, WIDTH).tril())
         self.register_buffer("two", torch.tensor([2.0]), persistent=False)
 
@@ -42,7 +46,8 @@ class Started(nn.Module):
         """[b, 64] -> [b, 64]."""
         for layer in self.layers:
             x = layer(x).tanh() @ self.mask * self.two + self.shift
-        return x
+        made: Tensor = x + self.teacher(x)
+        return made
 
 
 def chain(seed: int = 0, precision: Precision = Precision.FP32) -> Workload:
@@ -81,6 +86,7 @@ def test_layers_start_as_the_function_does() -> None:
             assert made[name].std().item() == pytest.approx(one.std().item(), rel=0.1)
         else:
             assert torch.equal(made[name], one), name
+    assert torch.equal(made["teacher.weight"], made["layers.0.weight"])
     assert not torch.equal(
         made["layers.0.weight"], tensors_of(chain(seed=1))["layers.0.weight"]
     )

@@ -71,6 +71,7 @@ def from_module(  # noqa: PLR0913 - keywords of one call
     )
     captured, parts, slices = made.captured, made.parts, made.slices
     names = value_names(captured, parts, arguments)
+    made.share_draws(fields.get("seed", 0))
     return Workload(
         layers=tuple(layers_of(parts, slices, names)),
         inputs=tuple(names[node] for node in captured.inputs[1:]),
@@ -95,6 +96,13 @@ class Chained:
     parts: Sequence[Part]
     slices: Sequence[Slice]
     """One for each part."""
+
+    def share_draws(self, seed: int) -> None:
+        """Let layers of a function agree on the numbers that several of them draw."""
+        record = self.slices[0].fake.record
+        if record is not None:
+            layers = ([o.tensor for o in one.owned.values()] for one in self.slices)
+            record.share_draws(layers, seed)
 
 
 def chained(

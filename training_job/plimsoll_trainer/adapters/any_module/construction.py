@@ -4,20 +4,29 @@ In: a function that builds a module. Out: the module on fake tensors, which hold
 bytes, and the operators that wrote its tensors. A layer of the chain runs those that
 its own tensors follow from, in the order of the record, on torch's default device: so
 it starts as the module's own code says, draws from the seed of its own, and never
-builds what it does not keep. Numbers that the code asks for, as of `linspace`, are
-computed from the record at once.
+builds what it does not keep. What several layers draw, such as the weights of a student
+and of the teacher that is a copy, each draws from one seed. Numbers that the code asks
+for, as of `linspace`, are computed from the record at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
-from plimsoll_trainer.torch_internals.graphs import NUMBER, arguments_of, written_by
+from plimsoll_trainer.emulated.device import host_memory
+from plimsoll_trainer.random_keys import generator_of, random_key
+from plimsoll_trainer.torch_internals.graphs import (
+    NUMBER,
+    arguments_of,
+    draws,
+    written_by,
+)
 from plimsoll_trainer.torch_internals.operators import (
     FakeTensor,
     FakeTensorMode,
@@ -36,7 +45,7 @@ MADE_OF_VALUES = torch.ops.aten.lift_fresh.default
 class Place:
     """A tensor as an operator saw it: its storage, and how it lies there."""
 
-    tensor: Tensor
+    memory: UntypedStorage
     """Kept, so that no later storage has the same key."""
     storage: int
     shape: tuple[int, ...]
@@ -47,8 +56,8 @@ class Place:
     def of(cls, tensor: Tensor) -> Place:
         """Note where a tensor lies now."""
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-        key = storage_of(tensor)[0]
-        return cls(tensor, key, shape, strides, int(tensor.storage_offset()))
+        key, memory = storage_of(tensor)
+        return cls(memory, key, shape, strides, int(tensor.storage_offset()))
 
     def within(self, base: Tensor) -> Tensor:
         """The same part of a real tensor that has the whole storage."""
@@ -87,26 +96,62 @@ class Construction:
     """Operators in the order in which they ran."""
 
     steps: list[Step] = field(default_factory=list)
+    keys: dict[int, int] = field(default_factory=dict)
+    """Seeds of steps that several layers draw, by place."""
 
     @torch.no_grad()
     def values_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Build tensors again, on torch's default device, from its random numbers."""
         places = [Place.of(tensor) for tensor in tensors]
         made: dict[int, Tensor] = {}
-        for step in self._steps_for({place.storage for place in places}):
-            results = tensors_in(run_again(step, made))
-            for place, result in zip(step.results, results, strict=True):
+        for at in self._steps_for({place.storage for place in places}):
+            with drawn_from(self.keys.get(at)):
+                results = tensors_in(run_again(self.steps[at], made))
+            for place, result in zip(self.steps[at].results, results, strict=True):
                 made.setdefault(place.storage, result)
         return [place.within(made[place.storage]) for place in places]
 
-    def _steps_for(self, storages: set[int]) -> list[Step]:
-        """Steps that the numbers in some storages follow from, in order."""
-        needed, chosen = set(storages), list[Step]()
-        for step in reversed(self.steps):
+    def _steps_for(self, storages: set[int]) -> list[int]:
+        """Places of steps that the numbers in some storages follow from, in order."""
+        needed, chosen = set(storages), list[int]()
+        for at, step in reversed([*enumerate(self.steps)]):
             if needed & step.touched:
                 needed |= {place.storage for place in step.read}
-                chosen.append(step)
+                chosen.append(at)
         return chosen[::-1]
+
+    def share_draws(self, layers: Iterable[Sequence[Tensor]], seed: int) -> None:
+        """Give steps that draw for several layers seeds of their own.
+
+        Args:
+            layers: tensors of each, which its numbers are built from.
+            seed: of the workload.
+        """
+        users: dict[int, set[int]] = {}
+        for index, tensors in enumerate(layers):
+            for tensor in tensors:
+                users.setdefault(storage_of(tensor)[0], set()).add(index)
+        for at, step in reversed([*enumerate(self.steps)]):
+            found = set[int]().union(*(users.get(one, ()) for one in step.touched))
+            for place in step.read:
+                users.setdefault(place.storage, set()).update(found)
+            if len(found) > 1 and draws(step.operator):
+                self.keys[at] = random_key(seed, at, len(self.steps))
+
+
+@contextmanager
+def drawn_from(key: int | None) -> Iterator[None]:
+    """Within it, numbers are drawn from a seed; None: they go on."""
+    if key is None:
+        yield
+        return
+    device = torch.get_default_device()
+    generator = generator_of(device)
+    with host_memory():
+        before = generator.get_state()
+    generator.manual_seed(key)
+    yield
+    generator.set_state(before)
 
 
 def run_again(step: Step, made: dict[int, Tensor]) -> Any:
