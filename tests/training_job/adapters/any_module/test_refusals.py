@@ -163,8 +163,18 @@ class Data(Base):
         return y + self.mean
 
 
-class Assigned(Data):
-    """Puts another buffer in the place of one."""
+class Assigned(Base):
+    """Puts another tensor in the place of a buffer, or of a plain attribute."""
+
+    mean: Tensor
+
+    def __init__(self, *, is_plain: bool = False) -> None:
+        """Build it."""
+        super().__init__()
+        if is_plain:
+            self.mean = torch.zeros(4)
+        else:
+            self.register_buffer("mean", torch.zeros(4))
 
     def forward(self, x: Tensor) -> Tensor:
         """Run it."""
@@ -257,7 +267,10 @@ REFUSED = [
         for kind in ("value", "weight", "mean")
         for is_built in (False, True)
     ),
-    (Assigned(""), X, {}, r"assigns self\.mean, .* write in place, self\.mean\.copy_"),
+    *(
+        (one, X, {}, r"assigns self\.mean, .* write in place, self\.mean\.copy_")
+        for one in (Assigned(), Assigned(is_plain=True))
+    ),
     (Overwritten(), X, {}, r"'layer.weight' by .*the clamp\): only the optimizer may"),
     (Hooked(), X, {}, r"registers a hook on a gradient, .*# hooked\): leave it out"),
     (Hooked("bias"), X, {}, r"'layer.bias' has a hook on its gradient.*: remove it"),

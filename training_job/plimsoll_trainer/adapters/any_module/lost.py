@@ -4,7 +4,7 @@
     gradients that the forward pass asks for              they have the example's sizes
     writes through `.data`                                nothing sees them
     blocks under torch.inference_mode                     gradients would come back
-    buffers that are assigned                             the old tensor is trained on
+    tensors that are assigned                             the old tensor is trained on
 
 In: a `FakeModule` and what runs or was captured of it. Called by `capture` and `call`.
 """
@@ -12,6 +12,7 @@ In: a `FakeModule` and what runs or was captured of it. Called by `capture` and 
 from __future__ import annotations
 
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
@@ -37,6 +38,8 @@ from plimsoll_trainer.torch_internals.operators import (
 )
 
 ENTER_INFERENCE = torch.inference_mode.__enter__
+ASSIGNED = "The tensor attribute"
+"""How torch begins to warn of what `check_assigned` refuses."""
 HOOKS = ("register_hook", "register_post_accumulate_grad_hook")
 
 
@@ -55,6 +58,8 @@ def nothing_lost() -> Iterator[None]:
         mode = mock.patch.object(torch.inference_mode, "__enter__", refuse_inference)
         patches.enter_context(mode)
         patches.enter_context(no_backward(refuse_backward))
+        patches.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", ASSIGNED)
         yield
 
 
@@ -165,10 +170,17 @@ def is_known(fake: FakeModule, tensor: Tensor) -> bool:
 
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, as they are now."""
+    """Parameters, buffers and plain attributes by name, as they are now."""
+    plain = (
+        (f"{path}.{name}".lstrip("."), value)
+        for path, inner in module.named_modules()
+        for name, value in vars(inner).items()
+        if isinstance(value, Tensor)
+    )
     named: Iterable[tuple[str, Tensor]] = (
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
+        *plain,
     )
     return dict(named)
 
@@ -183,5 +195,6 @@ def check_assigned(before: Mapping[str, Tensor], module: nn.Module) -> None:
         if before.get(name, tensor) is not tensor:
             raise WorkloadError(
                 f"the forward pass assigns self.{name}, and layers would go on with "
-                f"the old tensor: write in place, self.{name}.copy_(...)"
+                f"the old tensor: write in place, self.{name}.copy_(...); what no "
+                "later step reads may be None at first"
             )
