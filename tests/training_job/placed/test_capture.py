@@ -38,6 +38,8 @@ class Small(nn.Module):
         self.dropout, self.change = nn.Dropout(0.5), change
         self.scale, self.hidden = torch.full((16,), 0.5), [torch.ones(16)]
         self.memory = nn.LSTM(16, 16, batch_first=True)
+        self.unbiased = nn.LSTM(16, 16, bias=False, batch_first=True)
+        self.table = nn.Embedding(2, 16, sparse=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Pass through all that is used."""
@@ -207,6 +209,26 @@ def remembers(model: nn.Module, h: Tensor) -> Tensor:
     return found.squeeze(1)
 
 
+def remembers_without_biases(model: nn.Module, h: Tensor) -> Tensor:
+    """Pass through an LSTM that one operator is of."""
+    found: Tensor = model.get_submodule("unbiased")(h.detach().unsqueeze(1))[0]
+    return found.squeeze(1)
+
+
+def looks_up(model: nn.Module, h: Tensor) -> Tensor:
+    """Add rows of a table whose gradient is sparse."""
+    found: Tensor = h + model.get_submodule("table")((h[:, 0] > 0).long())
+    return found
+
+
+def conjugates(model: nn.Module, h: Tensor) -> Tensor:
+    """Scale by complex numbers that torch conjugates where they are read."""
+    del model
+    pairs = torch.view_as_complex(h.detach().view(-1, 8, 2)).conj()
+    found: Tensor = h * (pairs * 2).abs().repeat(1, 2)
+    return found
+
+
 @pytest.mark.parametrize(
     ("change", "texts"),
     [
@@ -221,6 +243,9 @@ def remembers(model: nn.Module, h: Tensor) -> Tensor:
         (clamps, ["writes to a parameter that is trained", "engine plimsoll"]),
         (transforms, ["complex numbers, such as those of rfft", "engine plimsoll"]),
         (remembers, ["biases of nn.LSTM", "engine plimsoll"]),
+        (remembers_without_biases, ["as nn.LSTM does on a CPU", "nn.GRU"]),
+        (looks_up, ["nn.Embedding(sparse=True): leave that out"]),
+        (conjugates, ["aten._conj.default", "resolve_conj()"]),
     ],
 )
 def test_what_would_not_be_the_same_elsewhere_is_refused(
@@ -244,6 +269,23 @@ def test_a_tensor_that_is_an_attribute_is_a_buffer() -> None:
     [state] = [one for one in graph.states if one.name == "scale"]
     assert any(state.node in node.inputs for node in graph.nodes)
     assert "scale" not in branching(model=lambda: Small(scales)).built().state_dict()
+
+
+def test_tensors_of_a_batch_are_apart() -> None:
+    """Also where those of the first step are one, or views of one."""
+
+    def twice(step: int, first: int, count: int) -> Tensors:
+        [x, _] = branching().batch(step, first, count)
+        return x, x, x.view(count, 4, 4)
+
+    def loss(model: nn.Module, tensors: Tensors) -> Tensor:
+        x, y, z = tensors
+        found: Tensor = (model(x) - y[:, :4]).square().mean() + z.mean()
+        return found
+
+    graph = capture(branching(batch=twice, loss=loss), SAMPLES)
+    nodes = [graph.nodes[one] for one in graph.inputs]
+    assert len({one.storages for one in nodes}) == 3
 
 
 def test_an_input_that_is_written_to_is_named() -> None:

@@ -180,6 +180,17 @@ def require_runnable(
             f"{name} ({node.target}) is no operator that can be placed: write it with "
             "operators of torch, or register it by torch.library"
         )
+    if any(one.is_conj() or one.is_neg() for one in tensors_of(node)):
+        raise WorkloadError(
+            f"{name} ({node.target}) leaves it to its readers to conjugate or negate "
+            "its numbers, which are not sent so: call resolve_conj() or resolve_neg() "
+            "on it"
+        )
+    if "mkldnn_rnn" in str(node.target):
+        raise WorkloadError(
+            f"{name} ({node.target}) keeps what cannot be made up to measure its "
+            "backward pass, as nn.LSTM does on a CPU: use another, such as nn.GRU"
+        )
     if any(isinstance(one, torch.Generator) for one in (constant, *flat(node))):
         user = next(iter(node.users)) if kind is Kind.CONSTANT else node
         raise WorkloadError(

@@ -37,6 +37,11 @@ REASONS = (
         "nn.LSTM: use another, such as nn.GRU",
     ),
     (
+        "SparseTensorImpl",
+        "it has gradients that are sparse, as nn.Embedding(sparse=True): leave that "
+        "out",
+    ),
+    (
         "Unexpected fake",
         "it holds a tensor that is no parameter, buffer or attribute of a module: "
         "register it by register_buffer",

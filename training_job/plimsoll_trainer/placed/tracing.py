@@ -82,8 +82,11 @@ class LossModule(nn.Module):
         require_apart(parameters | buffers, workload)
         for index, (path, parameter) in enumerate(parameters.items()):
             require_no_hooks(workload.name_of(path), parameter)
-            self.register_parameter(f"parameter_{index}", dense_parameter(parameter))
-            self.paths[f"parameter_{index}"] = path
+            own = f"parameter_{index}"
+            self.register_parameter(own, dense_parameter(parameter))
+            self.paths[own] = path
+            if not parameter.requires_grad:
+                self.freeze(own)
         for index, (path, buffer) in enumerate(buffers.items()):
             self.register_buffer(f"buffer_{index}", dense(buffer))
             self.paths[f"buffer_{index}"] = path
@@ -92,6 +95,12 @@ class LossModule(nn.Module):
         self.module_names = {
             one: workload.module_name_of(path) for path, one in model.named_modules()
         }
+
+    def freeze(self, name: str) -> None:
+        """Let a parameter be a buffer, which the model may write to."""
+        tensor = self.get_parameter(name).detach()
+        delattr(self, name)
+        self.register_buffer(name, tensor)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor]:
         """Loss of a micro-batch."""
@@ -119,6 +128,19 @@ def dense(tensor: Tensor) -> Tensor:
     form = Form.of(tensor)
     is_alone = storage_of(tensor)[1].nbytes() == form.num_bytes
     return tensor if form.is_dense and is_alone else tensor.clone()
+
+
+def apart(tensors: Tensors) -> Tensors:
+    """Tensors of a batch, each without gaps in a storage of its own.
+
+    Ranks make new ones, so two that are one in the first step need not be in others.
+    """
+    found, known = list[Tensor](), set[int]()
+    for tensor in map(dense, tensors):
+        is_shared = storage_of(tensor)[0] in known
+        found.append(tensor.clone() if is_shared else tensor)
+        known.add(storage_of(found[-1])[0])
+    return tuple(found)
 
 
 class InnerLoss(nn.Module):
@@ -150,7 +172,7 @@ def traced(workload: PlacedWorkload, micro_batch: int, *, is_joint: bool) -> Tra
         WorkloadError: the model cannot be built, or what it does depends on numbers.
     """
     with host_memory():  # where constants of the model stay
-        samples = tuple(map(dense, workload.batch(0, 0, micro_batch)))
+        samples = apart(workload.batch(0, 0, micro_batch))
         return of_samples(workload, samples, is_joint=is_joint)
 
 
@@ -176,9 +198,9 @@ def of_samples(workload: PlacedWorkload, samples: Tensors, *, is_joint: bool) ->
         return tidied(exported, module.names, found)
 
 
-def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
+def freeze_unused(module: LossModule, inputs: Tensors) -> None:
     """Let parameters that the loss does not depend on be as frozen ones."""
-    trained = [p for p in module.parameters() if p.requires_grad]
+    trained = dict(module.named_parameters())
     if not trained:
         raise WorkloadError("no parameter of the model is trained: unfreeze some")
     [loss] = module(*inputs)
@@ -189,11 +211,11 @@ def freeze_unused(module: nn.Module, inputs: Tensors) -> None:
         )
     found = cast(
         "Sequence[Tensor | None]",  # what torch says holds where all are used
-        torch.autograd.grad(loss, trained, allow_unused=True),
+        torch.autograd.grad(loss, list(trained.values()), allow_unused=True),
     )
-    for parameter, gradient in zip(trained, found, strict=True):
+    for name, gradient in zip(trained, found, strict=True):
         if gradient is None:
-            parameter.requires_grad = False
+            module.freeze(name)
 
 
 def tidied(
