@@ -72,16 +72,23 @@ def test_a_stop_without_a_place_to_save_in_is_one_line(job: Job) -> None:
 
 
 def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
-    """Training goes on, as torch's own would, where that is asked for."""
+    """Training goes on, as torch's own would, where that is asked for.
+
+    What learns nothing is named, too.
+    """
     options = job.options(
         (0, 5),
         3,
-        entrypoint="tiny_model:loss_of_nothing",
+        entrypoint="tiny_model:idle",
         args='{"stops_at_nan": false}',
     )
     process = job.command([TRAINER], options)
-    (line,), _ = output_of(process)
+    (idle, line), _ = output_of(process)
     assert process.returncode == ExitCode.DONE
+    assert idle == (
+        "plimsoll: rank 0: left as they are, for no gradient comes back to them: "
+        "embedding.unused.bias, embedding.unused.weight"
+    )
     assert line.startswith("plimsoll: rank 0: the loss of step 1 is nan, and will ")
 
 

@@ -61,6 +61,7 @@ from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.host_optimizer import steps_on_host
+from plimsoll_trainer.engine.learned import with_frozen
 from plimsoll_trainer.engine.split_tensors import parameters_here
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
@@ -127,10 +128,13 @@ class Prober:
         tensor_degrees: Sequence[int] = (1,),
     ) -> None:
         """Find kinds and shapes while tensors have data; smallest micro-batch first."""
-        self.workload = workload
         self.shapes = shapes_of(workload, micro_batches)
-        check_samples(workload)
         self.fewest = min(self.shapes)
+        if unlearned := self.shapes[self.fewest].unlearned:
+            workload = with_frozen(workload, unlearned)
+            self.shapes = shapes_of(workload, micro_batches)
+        self.workload = workload
+        check_samples(workload)
         shapes = self.shapes[self.fewest]
         check_evaluation(workload, shapes)
         self.cases, self.kind_of_layer = cases_of(workload, shapes)

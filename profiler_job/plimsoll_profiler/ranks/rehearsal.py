@@ -29,7 +29,7 @@ from plimsoll_profiler.ranks.placed_replay import SilentTransport
 from plimsoll_profiler.ranks.planned_work import placed_work, planned_work
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
-from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.boundaries import settled
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.errors import DeviceFullError, PlanMismatchError
@@ -171,7 +171,7 @@ def lone_trainer(
     if isinstance(work, PlacedAssignment):
         transport = partial(SilentTransport, fill=fill_with_noise(world.device))
         return work.trainer(world, Ports(transport=transport, on_phase=watch))
-    boundaries = boundaries_of(workload, work.micro_batch)
+    workload, boundaries = settled(workload, work.micro_batch)
     require_room([need_of(workload, work, world)])
     return SteppingTrainer(
         workload,

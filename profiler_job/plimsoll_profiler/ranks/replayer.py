@@ -35,7 +35,7 @@ from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
 from plimsoll_profiler.ranks.replay_process import OnProgress, ignore
 from plimsoll_profiler.ranks.side_by_side import room_for_processes, side_by_side
 from plimsoll_trainer.emulated.device import require_emulated_device
-from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.boundaries import settled
 from plimsoll_trainer.errors import TrainerError, described
 
 PASSES_OF_A_PROCESS = 50
@@ -128,13 +128,14 @@ def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> AnyJ
         placed = placed_work(plan, plan.placement, profile, entrypoint)
         return PlacedReplayJob(assignment=placed, device_kind=kind)
     workload, work = planned_work(plan, profile, entrypoint)
+    workload, boundaries = settled(workload, work.micro_batch)
     return ReplayJob(
         workload=workload,
         slices=work.slices,
         num_replicas=work.num_replicas,
         num_parts=work.num_parts,
         num_micro_batches=work.num_micro_batches,
-        boundaries=boundaries_of(workload, work.micro_batch),
+        boundaries=boundaries,
         device_kind=kind,
         schedule=work.schedule,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from plimsoll_trainer.checkpoint.loader import Found, saved_specs
 from plimsoll_trainer.checkpoint.manifest import Identity, read_manifest
 from plimsoll_trainer.checkpoint.saved_state import SavedState, StageState
 from plimsoll_trainer.checkpoint.saver import Saver
-from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.boundaries import settled
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
@@ -96,12 +97,16 @@ def save_and_read(root: Path) -> tuple[list[float], list[float]]:
 def pass_between_engines(root: Path) -> list[list[float]]:
     """Losses of four steps by one engine, and of the last two by the other, both ways.
 
-    The head's place is the first of its tie with the embedding, which is used before.
+    The head's place is the first of its tie with the embedding, which is used before,
+    and which has parameters that nothing uses.
     """
     found = []
     chain = a_gpt(depth=1)
     [tie] = chain.ties
-    chain = replace(chain, ties=(replace(tie, places=tie.places[::-1]),))
+    first, *others = chain.layers
+    first = replace(first, factory=partial(with_unused, first.factory))
+    ties = (replace(tie, places=tie.places[::-1]),)
+    chain = replace(chain, layers=(first, *others), ties=ties)
     work = replace(assigned(chain, 1), num_micro_batches=1)
     for one, other in ("pipeline", "placed"), ("placed", "pipeline"):
         run, state = engine(one, chain, work)
@@ -114,6 +119,13 @@ def pass_between_engines(root: Path) -> list[list[float]]:
     return found
 
 
+def with_unused(factory: Callable[[], nn.Module]) -> nn.Module:
+    """A module with parameters on top."""
+    module = factory()
+    module.unused = nn.Linear(3, 3)
+    return module
+
+
 def engine(
     name: str, chain: Workload, work: PlacedAssignment
 ) -> tuple[Callable[[int], float], SavedState]:
@@ -122,10 +134,11 @@ def engine(
     if name == "placed":
         steps = PlacedSteps(work, world, lambda _: None)
         return lambda step: float(steps.run_step(step).loss), PlacedState(steps.trainer)
+    chain, boundaries = settled(chain, work.micro_batch)
     trainer = Trainer(
         chain,
         slices=[StageSlice(first_layer=0, end_layer=len(chain.layers))],
-        boundaries=boundaries_of(chain, work.micro_batch),
+        boundaries=boundaries,
         num_micro_batches=1,
         world=world,
     )
@@ -144,7 +157,8 @@ def test_each_engine_finds_what_is_tied_in_the_others_checkpoint(
     assert to_pipeline == pytest.approx(placed, rel=1e-6)
     folder = next((tmp_path / "placed").glob("step-*"))
     names = set(saved_specs(folder))
-    assert "layers.head.token.weight" in names
+    assert {"layers.head.token.weight", "layers.embedding.unused.weight"} <= names
+    assert "optimizer.embedding.unused.weight.exp_avg" not in names
     assert names == set(saved_specs(tmp_path / "pipeline" / folder.name))
 
 

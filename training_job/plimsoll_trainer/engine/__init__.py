@@ -26,6 +26,7 @@ order:
     stage               the layers of one rank
     layer_forms         whether a layer takes and returns what it declares
     loss_checks         whether layers could learn from a loss
+    learned             parameters that no gradient comes back to
     boundaries          what passes between them
     evaluation_samples  a sample of other data, compared with those of training
     host_bytes          what optimizers on the host will take there

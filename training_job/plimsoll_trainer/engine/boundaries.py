@@ -8,7 +8,7 @@ layers do not fit together is refused here, by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +28,13 @@ from plimsoll_trainer.engine.layer_forms import (
     check_read,
     check_returned,
     check_unwritten,
+)
+from plimsoll_trainer.engine.learned import (
+    Learning,
+    Names,
+    learning_of,
+    unlearned_in,
+    with_frozen,
 )
 from plimsoll_trainer.engine.loss_checks import check_loss, check_token_loss
 from plimsoll_trainer.engine.stage import Received
@@ -72,6 +79,9 @@ class Boundaries:
     it."""
     carried: tuple[CarriedSpec, ...] = ()
     """Values beside the passed ones, in the order in which they are sent."""
+    unlearned: Mapping[int, Names] = field(default_factory=dict)
+    """Parameters that no gradient comes back to, of all that are or were trained, by
+    layer."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -130,8 +140,9 @@ class Passed:
     """Its output lies in the memory of its input."""
     trains: bool
     """Its output needs a gradient, for something here or before is trained."""
-    given: tuple[tuple[TensorSpec, bool], ...] = ()
+    given: tuple[tuple[TensorSpec, bool], ...]
     """Values that it gives, and whether they need gradients."""
+    learning: Learning
 
 
 Form = tuple[TensorSpec, bool]
@@ -179,7 +190,22 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
             for value in workload.carried
             for spec, needs_gradient in [forms[value.name]]
         ),
+        unlearned=unlearned_in(workload, [made.learning for made in passed]),
     )
+
+
+def settled(workload: Workload, micro_batch: int) -> tuple[Workload, Boundaries]:
+    """A workload with what learns nothing frozen, and what is between its layers.
+
+    Raises:
+        WorkloadError: see `boundaries_of`.
+    """
+    boundaries = boundaries_of(workload, micro_batch)
+    if not boundaries.unlearned:
+        return workload, boundaries
+    workload = with_frozen(workload, boundaries.unlearned)
+    found = boundaries_of(workload, micro_batch)
+    return workload, replace(found, unlearned=boundaries.unlearned)
 
 
 def cast_inputs(inputs: Sequence[Tensor], workload: Workload) -> tuple[Tensor, ...]:
@@ -217,6 +243,7 @@ def pass_through(
     buffers = [(key, kept, num_writes(kept)) for key, kept in layer.named_buffers()]
     x, values = entering(incoming, taken, trains=trains)
     before = [num_writes(tensor) for tensor in (x, *values)]
+    entries = [tensor.grad_fn for tensor in (x, *values)]
     try:
         output: object = layer(x, *values)
     except NEEDS_NUMBERS as error:
@@ -247,6 +274,7 @@ def pass_through(
         gives_back=storage_of(passed)[0] == storage_of(x)[0],
         trains=passed.requires_grad,
         given=tuple((TensorSpec.of(one), one.requires_grad) for one in given),
+        learning=learning_of(layer, entries, (passed, *given)),
     )
 
 

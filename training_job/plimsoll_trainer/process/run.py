@@ -35,11 +35,12 @@ from plimsoll_trainer.checkpoint.state import check_names, check_optimizer
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.emulated.device import host_memory
-from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
+from plimsoll_trainer.engine.boundaries import Boundaries, settled
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.equal_replicas import check_replicas
 from plimsoll_trainer.engine.evaluating import evaluate
 from plimsoll_trainer.engine.evaluation_samples import check_evaluation
+from plimsoll_trainer.engine.learned import listed
 from plimsoll_trainer.engine.loading import Loader, open_loader
 from plimsoll_trainer.engine.shared_tensors import stages_that_share
 from plimsoll_trainer.engine.training import Trainer
@@ -220,7 +221,11 @@ def prepare(
     warn = partial(say, job.rank)
     if options.export_weights:
         check_exports(job.workload)
-    boundaries = boundaries_of(job.workload, assignment.micro_batch)
+    workload, boundaries = settled(job.workload, assignment.micro_batch)
+    job = replace(job, workload=workload)
+    if boundaries.unlearned and job.rank == 0:
+        names = listed(workload, boundaries.unlearned)
+        warn(f"left as they are, for no gradient comes back to them: {names}")
     check_evaluation(job.workload, boundaries)
     check_host(job, world, control, reporter)
     check_names(job.workload)

@@ -1,0 +1,217 @@
+"""Parameters that no gradient comes back to are left as they are, as torch does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.engine.boundaries import boundaries_of, settled
+from plimsoll_trainer.engine.built_layer import build_layer
+from plimsoll_trainer.engine.learned import listed
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
+from tests.support.ranks import run_ranks
+
+CPU = torch.device("cpu")
+STEPS = 3
+LINEAR = {"weight", "bias"}
+
+
+class Detached(nn.Linear):
+    """Lets no gradient through to what is before."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Run it."""
+        return super().forward(input.detach())
+
+
+linear, detached = partial(nn.Linear, 4, 4), partial(Detached, 4, 4)
+
+
+class Idle(nn.Linear):
+    """Has what it does not use, and what it uses for a side that nobody sees."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__(4, 4)
+        self.unused, self.side = nn.Linear(2, 2), nn.Linear(4, 4, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Run it."""
+        found: Tensor = super().forward(input) + self.side(input).detach()
+        return found
+
+
+class Giving(nn.Module):
+    """Passes one thing on and gives another, each by a layer of its own."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__()
+        self.passing, self.giving = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Two tensors."""
+        return self.passing(x), self.giving(x)
+
+
+class Taking(nn.Linear):
+    """Takes a value, and looks at what is passed without a gradient."""
+
+    def forward(self, input: Tensor, value: Tensor) -> Tensor:  # type: ignore[override] # noqa: A002
+        """Run it."""
+        return super().forward(value) + input.detach()
+
+
+class Own(torch.autograd.Function):
+    """Has a backward pass of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The same."""
+        del ctx
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """The same."""
+        del ctx
+        return gradients[0]
+
+
+class Unseen(Idle):
+    """May have any parameter learn in a backward pass of its own."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Run it."""
+        found: Tensor = Own.apply(super().forward(input))
+        return found
+
+
+def batch(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Vectors of 4 numbers."""
+    x = torch.arange(first * 4, (first + count) * 4).view(count, 4).sin() + step
+    return x, x.cos()
+
+
+def chain(
+    *factories: Callable[[], nn.Module], ties: tuple[Tie, ...] = (), **fields: Any
+) -> Workload:
+    """A workload on vectors of 4."""
+    layers = tuple(
+        Layer(name=f"layer.{place}", factory=factory, kind=str(factory))
+        for place, factory in enumerate(factories)
+    )
+    return Workload(
+        layers=layers,
+        ties=ties,
+        loss=nn.MSELoss(),
+        batch=batch,
+        optimizer=AdamW(learning_rate=0.1, weight_decay=0.5),
+        **fields,
+    )
+
+
+def tied(*places: tuple[int, str]) -> Tie:
+    """One tensor in some layers."""
+    return Tie(places=tuple((f"layer.{index}", name) for index, name in places))
+
+
+CASES: list[tuple[Workload, dict[int, set[str]]]] = [
+    (chain(linear, linear), {}),
+    (chain(linear, linear, detached, linear), {0: LINEAR, 1: LINEAR}),
+    (
+        chain(linear, detached, ties=(tied((0, "weight"), (1, "weight")),)),
+        {0: {"bias"}},
+    ),
+    (chain(Idle, linear), {0: {"unused.weight", "unused.bias", "side.weight"}}),
+    (chain(linear, Unseen), {}),
+]
+
+
+@pytest.mark.parametrize(("workload", "expected"), CASES, ids=range(len(CASES)))
+def test_what_learns_nothing_is_found(
+    workload: Workload, expected: dict[int, set[str]]
+) -> None:
+    """Within a layer, behind what is detached, and where it is tied."""
+    assert boundaries_of(workload, 2).unlearned == expected
+
+
+def test_a_gradient_comes_back_by_what_is_carried() -> None:
+    """Of what is passed beside it none does."""
+    layers = (
+        Layer(name="giving", factory=Giving, kind="giving", gives=("value",)),
+        Layer(name="taking", factory=lambda: Taking(4, 4), kind="t", takes=("value",)),
+    )
+    workload = Workload(
+        layers=layers, loss=nn.MSELoss(), batch=batch, optimizer=AdamW()
+    )
+    found = boundaries_of(workload, 2).unlearned
+    assert found == {0: {"passing.weight", "passing.bias"}}
+    assert listed(workload, found, most=1) == "giving.passing.bias and 1 more"
+
+
+def test_it_is_frozen_where_a_workload_comes_in() -> None:
+    """Layers that differ in that are of different kinds; others stay as they are."""
+    workload, boundaries = settled(chain(linear, detached, linear), 2)
+    assert boundaries.unlearned == {0: LINEAR}
+    assert not boundaries_of(workload, 2).unlearned
+    trained = [
+        {p.requires_grad for p in build_layer(workload, index, CPU).parameters()}
+        for index in range(3)
+    ]
+    assert trained == [{False}, {True}, {True}]
+    assert workload.layers[0].kind != workload.layers[2].kind
+    whole = chain(linear, linear)
+    assert settled(whole, 2)[0] is whole
+
+
+def losses_of_ranks() -> list[float]:
+    """Train with the front on a rank of its own."""
+    workload, boundaries = settled(chain(linear, detached, Idle), 2)
+    trainer = Trainer(
+        workload,
+        slices=[
+            StageSlice(first_layer=0, end_layer=1),
+            StageSlice(first_layer=1, end_layer=3),
+        ],
+        boundaries=boundaries,
+        num_micro_batches=2,
+        world=join_world(2, 1, CPU),
+    )
+    return [float(trainer.run_step(step).loss) for step in range(STEPS)]
+
+
+def losses_of_torch() -> list[float]:
+    """Train in one process, with one optimizer of torch's own."""
+    workload = chain(linear, detached, Idle)
+    model = nn.Sequential(*(build_layer(workload, index, CPU) for index in range(3)))
+    optimizer = workload.optimizer(list(model.parameters()))
+    losses = []
+    for step in range(STEPS):
+        x, y = batch(step, 0, 4)
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.slow
+def test_it_does_not_decay() -> None:
+    """The front's weights count, though nothing changes them."""
+    [expected] = run_ranks(losses_of_torch, 1)
+    for losses in run_ranks(losses_of_ranks, 2):
+        assert losses == pytest.approx(expected, rel=1e-6)

@@ -1,0 +1,186 @@
+"""Parameters that no gradient comes back to, which a plan leaves as they are.
+
+    layer 0      linear             its weights require gradients, but learn nothing
+    layer 1      x.detach()         lets no gradient through
+    layer 2      linear             learns
+
+Torch leaves such a parameter without a gradient, so its optimizer passes over it. Here
+gradients are there from the start, as zeros, with which AdamW would let weights decay.
+So these parameters are frozen: they have neither gradient nor optimizer state, and no
+plan counts any.
+
+In: what each kind of layer returned on tensors without data. Out: the parameters, and
+a workload in which they are frozen. Called by `boundaries`, and by the profiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
+
+from plimsoll_trainer.torch_internals.operators import is_of_operator
+from plimsoll_trainer.workload import Layer, Workload
+
+Names = frozenset[str]
+"""Of parameters of a layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the gradient of one result of a layer comes back to."""
+
+    parameters: Names
+    passed: bool
+    """Whether to what was passed to the layer."""
+    taken: tuple[bool, ...]
+    """Whether to each value that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What a kind of layer could learn, and from which of its results."""
+
+    parameters: Names
+    """That require a gradient."""
+    reaches: tuple[Reach, ...]
+    """Of what it passes on, then of each value that it gives."""
+
+
+def learning_of(
+    layer: nn.Module, entries: Sequence[Node | None], results: Sequence[Tensor]
+) -> Learning:
+    """What a layer could learn, by the graph of its forward pass.
+
+    No backward pass runs: in forks of a process that had one, torch refuses another.
+
+    Args:
+        layer: that ran.
+        entries: where the graphs of what was passed to it and of what it took ended.
+        results: what it passes on, then what it gives.
+    """
+    trained = {
+        parameter: name
+        for name, parameter in layer.named_parameters()
+        if parameter.requires_grad
+    }
+    names = frozenset(trained.values())
+
+    def reach(result: Tensor) -> Reach:
+        nodes = nodes_behind(result, entries)
+        if any(map(is_own, nodes - set(entries))):
+            return Reach(names, True, tuple(one is not None for one in entries[1:]))
+        leaves = {getattr(one, "variable", None) for one in nodes} | {result}
+        is_reached = [one in nodes for one in entries]
+        return Reach(
+            parameters=frozenset(n for one, n in trained.items() if one in leaves),
+            passed=is_reached[0],
+            taken=tuple(is_reached[1:]),
+        )
+
+    return Learning(names, tuple(map(reach, results)))
+
+
+def nodes_behind(result: Tensor, entries: Sequence[Node | None]) -> set[Node]:
+    """Nodes that the gradient of a result comes by, up to where the layer begins."""
+    waiting, found = [result.grad_fn], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in found:
+            continue
+        found.add(node)
+        if node not in entries:
+            waiting += [before for before, _ in node.next_functions]
+    return found
+
+
+def is_own(node: Node) -> bool:
+    """Whether a node is a function of the layer's own, which may reach anything."""
+    kind: type = type(node)
+    return issubclass(kind, BackwardCFunction) and not is_of_operator(kind)
+
+
+def unlearned_in(workload: Workload, learning: Sequence[Learning]) -> dict[int, Names]:
+    """Parameters that the loss does not depend on, by layer; none of other layers.
+
+    Args:
+        workload: layers in order.
+        learning: of each layer.
+    """
+    learned: dict[int, Names] = {}
+    comes_back: dict[str, bool] = {}
+    is_passed = True  # the last layer's output enters the loss
+    for index in reversed(range(len(workload.layers))):
+        layer, known = workload.layers[index], learning[index]
+        wanted = (is_passed, *(comes_back.get(name, False) for name in layer.gives))
+        pairs = zip(known.reaches, wanted, strict=True)
+        reaches = [reach for reach, is_wanted in pairs if is_wanted]
+        learned[index] = frozenset().union(*(one.parameters for one in reaches))
+        is_passed = any(reach.passed for reach in reaches)
+        for place, name in enumerate(layer.takes or ()):
+            if any(reach.taken[place] for reach in reaches):
+                comes_back[name] = True
+    place_of = {layer.name: index for index, layer in enumerate(workload.layers)}
+    shared = [[(place_of[one], name) for one, name in t.places] for t in workload.ties]
+    also = {
+        place
+        for places in shared
+        if any(name in learned[index] for index, name in places)
+        for place in places
+    }
+    found = {
+        index: frozenset(
+            name
+            for name in known.parameters - learned[index]
+            if (index, name) not in also
+        )
+        for index, known in enumerate(learning)
+    }
+    return {index: names for index, names in found.items() if names}
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Builds a layer, some parameters of which are frozen."""
+
+    factory: Callable[[], nn.Module]
+    names: tuple[str, ...]
+
+    def __call__(self) -> nn.Module:
+        """Build it."""
+        module = self.factory()
+        for name in self.names:
+            module.get_parameter(name).requires_grad = False
+        return module
+
+
+def with_frozen(workload: Workload, unlearned: Mapping[int, Names]) -> Workload:
+    """A workload in which some parameters are frozen, by layer."""
+    layers = tuple(
+        frozen_in(layer, sorted(unlearned[index])) if index in unlearned else layer
+        for index, layer in enumerate(workload.layers)
+    )
+    return replace(workload, layers=layers)
+
+
+def frozen_in(layer: Layer, names: Sequence[str]) -> Layer:
+    """A layer in which some parameters are frozen; it is of another kind then."""
+    digest = hashlib.sha256("\0".join(names).encode()).hexdigest()[:12]
+    factory = Frozen(layer.factory, tuple(names))
+    return replace(layer, factory=factory, kind=f"{layer.kind}, frozen {digest}")
+
+
+def listed(workload: Workload, unlearned: Mapping[int, Names], most: int = 3) -> str:
+    """Parameters in a message, the first few by name."""
+    names: Iterable[str] = (
+        f"{workload.layers[index].name}.{name}"
+        for index in sorted(unlearned)
+        for name in sorted(unlearned[index])
+    )
+    found = list(names)
+    rest = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + rest
