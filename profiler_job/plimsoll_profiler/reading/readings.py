@@ -24,7 +24,7 @@ from plimsoll_trainer.huggingface.configurations import (
     configuration_of,
 )
 from plimsoll_trainer.huggingface.tasks import task_of
-from plimsoll_trainer.torch_internals.operators import FakeTensorMode
+from plimsoll_trainer.torch_internals.operators import FakeTensorMode, convertible
 from plimsoll_trainer.workload import Layer, TokenLoss, Workload
 
 TOKENS = 128
@@ -182,7 +182,7 @@ def numbers_of(layer: Layer) -> dict[str, int]:
         WorkloadError: it cannot be built apart from its model.
     """
     try:
-        with FakeTensorMode():
+        with FakeTensorMode(), convertible():
             module = layer.factory()
     except Exception as error:
         raise WorkloadError(

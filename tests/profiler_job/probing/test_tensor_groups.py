@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -20,7 +21,9 @@ from plimsoll_planner.records.model_profile import DeviceKind, Variant
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_profiler.probing.messages import ProbeRequest, ProbeResult
 from plimsoll_profiler.probing.prober import Prober
+from plimsoll_profiler.probing.tensor_groups import tensor_group
 from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.sequence_parallel import drop_out_parts, used_on_whole
 from plimsoll_trainer.workload import Parallelize, Workload
 from tests.support.profiles import a_request, profile_here
@@ -130,6 +133,28 @@ def test_heads_that_a_degree_does_not_divide_are_named() -> None:
         f"num_key_value_heads is 2, {rule}",
         f"num_attention_heads is 4, {rule}",
     ]
+
+
+def frozen_norms(factory: Callable[[], nn.Module]) -> nn.Module:
+    """A block whose norms are not trained."""
+    block = factory()
+    for name in ("norm_1", "norm_2"):
+        block.get_submodule(name).requires_grad_(requires_grad=False)
+    return block
+
+
+def test_what_is_frozen_stays_so_where_sequences_are_split() -> None:
+    """Torch's style makes new parameters of a norm."""
+    workload = a_split_gpt(width=WIDTH)
+    first, block, *others = workload.layers
+    block = replace(block, factory=partial(frozen_norms, block.factory))
+    workload = replace(workload, layers=(first, block, *others))
+    with tensor_group(2) as mesh:
+        layer = build_layer(
+            workload, 1, torch.device("cpu"), mesh, sequence_parallel=True
+        )
+    frozen = {name for name, one in layer.named_parameters() if not one.requires_grad}
+    assert frozen == {f"norm_{n}.{kind}" for n in "12" for kind in ("weight", "bias")}
 
 
 def leaves_it_split(module: nn.Module, mesh: DeviceMesh) -> None:

@@ -25,6 +25,7 @@ from plimsoll_trainer.engine.tensor_sums import Sum, sums_of_parameters
 from plimsoll_trainer.engine.tied_tensors import join_ties, tied_in
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_process
+from plimsoll_trainer.torch_internals.operators import convertible
 from plimsoll_trainer.workload import Layer, Workload
 
 
@@ -92,7 +93,7 @@ def build_layer(
     before = torch.get_default_dtype()
     torch.set_default_dtype(workload.dtype)
     try:
-        with device:
+        with device, convertible():
             module: object = layer.factory()
             if isinstance(module, nn.Module) and workload.autocast_dtype is not None:
                 run_in_autocast(module, device.type, workload.autocast_dtype)
@@ -105,7 +106,10 @@ def build_layer(
         )
     split = layer.parallelize_sequence if sequence_parallel else layer.parallelize
     if mesh is not None and split is not None:
+        trained = {name: one.requires_grad for name, one in module.named_parameters()}
         split(module, mesh)
+        for name, one in module.named_parameters():  # styles of torch make new ones
+            one.requires_grad = trained.get(name, one.requires_grad)
         if sequence_parallel:
             declare_gradients(layer.name, module)
     return module.train()

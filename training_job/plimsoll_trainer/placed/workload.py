@@ -21,7 +21,7 @@ from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.tied_tensors import put_in, tensor_in
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.random_keys import random_key, seed_process
-from plimsoll_trainer.torch_internals.operators import storage_of
+from plimsoll_trainer.torch_internals.operators import convertible, storage_of
 from plimsoll_trainer.workload import (
     BatchOfSeveral,
     MakeOptimizer,
@@ -110,7 +110,8 @@ class PlacedWorkload:
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
         try:
-            module: object = part.make()
+            with convertible():
+                module: object = part.make()
         except Exception as error:
             raise WorkloadError(
                 f"the model cannot be built: {located(error)}"

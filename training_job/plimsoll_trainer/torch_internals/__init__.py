@@ -6,6 +6,7 @@ operators      see, count and name what runs
 
     FakeTensorMode       tensors with shape and type, without data: traces and replay
     FakeTensor           one of them
+    convertible          lets modules of such tensors be converted and copied
     NEEDS_NUMBERS        what is raised where a number of theirs is asked for
     TorchDispatchMode    sees every operator: counts live bytes and work
     tree_iter, tree_map  walk what an operator takes and returns

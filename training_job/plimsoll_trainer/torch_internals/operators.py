@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Self
 from unittest import mock
 
 import torch
 from torch import Tensor, UntypedStorage
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    FakeTensorMode,
 )
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
@@ -29,12 +29,15 @@ from torch.utils._pytree import tree_iter, tree_map
 __all__ = [
     "BatchNorm",
     "FakeTensor",
+    "FakeTensorMode",
     "TorchDispatchMode",
     "tree_iter",
     "tree_map",
     "without_modes",
 ]
 
+swap_tensors: Callable[[Tensor, Tensor], None] = torch.utils.swap_tensors
+copied_tensor: Callable[[Tensor, dict[int, Any]], Tensor] = Tensor.__deepcopy__
 NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
@@ -44,37 +47,39 @@ collectives = torch.ops._c10d_functional
 wait_tensor = collectives.wait_tensor.default
 
 
-class FakeTensorMode(fake_tensor.FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Makes tensors without data, of modules that may convert and copy theirs.
+@contextmanager
+def convertible() -> Iterator[None]:
+    """Within it, modules without data may be converted, as by `.float()`, and copied.
 
-    For `.float()`, torch would have two such tensors change places, which it then
-    refuses to do; for `copy.deepcopy` it asks whether there are data, and warns.
+    For a conversion torch has tensors change places, but none that someone refers to,
+    as modes do. A copy would be of another mode, and fails where numbers are known.
     """
-
-    def __enter__(self) -> Self:
-        """Let a parameter take over what it is converted to."""
-        stack = ExitStack()
-        self.__dict__.setdefault("_entered", []).append(stack)
-        stack.enter_context(mock.patch.object(torch.utils, "swap_tensors", take_over))
-        stack.enter_context(warnings.catch_warnings())
+    with (
+        mock.patch.object(torch.utils, "swap_tensors", change_places),
+        mock.patch.object(FakeTensor, "__deepcopy__", copied),
+        warnings.catch_warnings(),
+    ):
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
-        super().__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        """Let torch do as it does."""
-        super().__exit__(*raised)
-        self.__dict__["_entered"].pop().close()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy of a tensor is of the same mode."""
-        return self
+        yield
 
 
-def take_over(fake: FakeTensor, other: FakeTensor) -> None:
-    """Let a tensor without data be what another one is."""
-    fake.data = other.data
-    fake.fake_device = other.fake_device
+def change_places(tensor: Tensor, other: Tensor) -> None:
+    """Let two tensors be each other, even where someone refers to one without data."""
+    if isinstance(tensor, FakeTensor):
+        own, theirs = dict(vars(tensor)), dict(vars(other))
+        for one, attributes in ((tensor, theirs), (other, own)):
+            vars(one).clear()
+            vars(one).update(attributes)
+        torch._C._swap_tensor_impl(tensor, other)
+    else:
+        swap_tensors(tensor, other)
+
+
+def copied(fake: FakeTensor, memo: dict[int, Any]) -> Tensor:
+    """A copy of a tensor without data, of the same mode."""
+    memo.setdefault(id(fake.fake_mode), fake.fake_mode)
+    with mock.patch.object(fake, "constant", None):
+        return copied_tensor(fake, memo)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from plimsoll_trainer.torch_internals.operators import (
     FakeTensor,
     FakeTensorMode,
     TorchDispatchMode,
+    convertible,
     storage_of,
     tree_iter,
     tree_map,
@@ -216,7 +217,7 @@ def build_recorded(
 ) -> tuple[object, Construction]:
     """Build a module on fake tensors, with the record of how."""
     record = Construction()
-    with torch.device("cpu"), mode, Recorder(record):
+    with torch.device("cpu"), convertible(), mode, Recorder(record):
         return factory(), record
 
 
