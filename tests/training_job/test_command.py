@@ -86,7 +86,7 @@ def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
     (idle, line), _ = output_of(process)
     assert process.returncode == ExitCode.DONE
     assert idle == (
-        "plimsoll: rank 0: left as they are, for no gradient comes back to them: "
+        "plimsoll: rank 0: frozen, for no gradient comes back to them: "
         "embedding.unused.bias, embedding.unused.weight"
     )
     assert line.startswith("plimsoll: rank 0: the loss of step 1 is nan, and will ")

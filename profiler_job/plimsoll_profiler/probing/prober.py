@@ -61,7 +61,7 @@ from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.host_optimizer import steps_on_host
-from plimsoll_trainer.engine.learned import with_frozen
+from plimsoll_trainer.engine.learned import in_all, with_frozen
 from plimsoll_trainer.engine.split_tensors import parameters_here
 from plimsoll_trainer.errors import THEIR_ERRORS, WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
@@ -130,7 +130,7 @@ class Prober:
         """Find kinds and shapes while tensors have data; smallest micro-batch first."""
         self.shapes = shapes_of(workload, micro_batches)
         self.fewest = min(self.shapes)
-        if unlearned := self.shapes[self.fewest].unlearned:
+        if unlearned := in_all([one.unlearned for one in self.shapes.values()]):
             workload = with_frozen(workload, unlearned)
             self.shapes = shapes_of(workload, micro_batches)
         self.workload = workload

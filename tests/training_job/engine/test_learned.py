@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.engine.boundaries import boundaries_of, settled
 from plimsoll_trainer.engine.built_layer import build_layer
-from plimsoll_trainer.engine.learned import listed
+from plimsoll_trainer.engine.learned import in_all, listed
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
@@ -73,6 +74,47 @@ class Taking(nn.Linear):
         return super().forward(value) + input.detach()
 
 
+class Paired(nn.Module):
+    """Has a matrix under two names."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        made: Tensor = self.second(self.first(x))
+        return made
+
+
+class Warming(nn.Linear):
+    """Leaves its input as it is when it is called first."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__(4, 4)
+        self.num_calls = 0
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Run it, from the second call on."""
+        self.num_calls += 1
+        return super().forward(input) if self.num_calls > 1 else input
+
+
+class Dropped(nn.Linear):
+    """Is left out by chance."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__(4, 4)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Run it, or not."""
+        return input if random.random() < 1 else super().forward(input)  # noqa: S311
+
+
 class Own(torch.autograd.Function):
     """Has a backward pass of its own."""
 
@@ -127,24 +169,45 @@ def tied(*places: tuple[int, str]) -> Tie:
     return Tie(places=tuple((f"layer.{index}", name) for index, name in places))
 
 
-CASES: list[tuple[Workload, dict[int, set[str]]]] = [
-    (chain(linear, linear), {}),
-    (chain(linear, linear, detached, linear), {0: LINEAR, 1: LINEAR}),
-    (
+CASES: dict[str, tuple[Workload, dict[int, set[str]]]] = {
+    "all learn": (chain(linear, linear), {}),
+    "detached": (chain(linear, linear, detached, linear), {0: LINEAR, 1: LINEAR}),
+    "tied to what learns": (
         chain(linear, detached, ties=(tied((0, "weight"), (1, "weight")),)),
         {0: {"bias"}},
     ),
-    (chain(Idle, linear), {0: {"unused.weight", "unused.bias", "side.weight"}}),
-    (chain(linear, Unseen), {}),
-]
+    "tied by another name": (
+        chain(
+            linear, detached, Paired, ties=(tied((0, "weight"), (2, "second.weight")),)
+        ),
+        {0: {"bias"}},
+    ),
+    "unused": (
+        chain(Idle, linear),
+        {0: {"unused.weight", "unused.bias", "side.weight"}},
+    ),
+    "own backward pass": (chain(linear, Unseen), {}),
+    "later calls": (chain(linear, Warming), {}),
+    "chance": (chain(linear, Dropped), {}),
+}
 
 
-@pytest.mark.parametrize(("workload", "expected"), CASES, ids=range(len(CASES)))
-def test_what_learns_nothing_is_found(
-    workload: Workload, expected: dict[int, set[str]]
-) -> None:
-    """Within a layer, behind what is detached, and where it is tied."""
+@pytest.mark.parametrize("name", CASES)
+def test_what_learns_nothing_is_found(name: str) -> None:
+    """Within a layer, behind what is detached, and where it is tied.
+
+    Where a graph does not show all that a layer does, it may learn anything.
+    """
+    workload, expected = CASES[name]
     assert boundaries_of(workload, 2).unlearned == expected
+
+
+def test_what_differs_between_micro_batches_may_learn() -> None:
+    """A profile counts what any of them trains."""
+    found = [{0: {"a", "b"}, 1: {"c"}}, {0: {"b"}, 2: {"d"}}]
+    sets = [{i: frozenset(names) for i, names in one.items()} for one in found]
+    assert in_all(sets) == {0: {"b"}}
+    assert in_all(sets[:1]) == found[0]
 
 
 def test_a_gradient_comes_back_by_what_is_carried() -> None:

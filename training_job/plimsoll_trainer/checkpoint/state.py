@@ -198,7 +198,18 @@ class RankState:
                 yield from held.boxes(name)
 
     def elsewhere(self) -> Iterator[str]:
-        """Yield beginnings of names of state that other replicas alone hold."""
+        """Yield beginnings of names of state that other replicas alone hold, or none.
+
+        Of what is frozen a checkpoint may have it, as it was trained before.
+        """
+        trained = {
+            self._base_of[id(parameter)]
+            for layer in self._trainer.trained.values()
+            for buffer in layer.buffers
+            for parameter in buffer.parameters
+        }
+        for base in self._layer_of.keys() - trained:
+            yield from (f"{MASTERS}.{base}.", f"{OPTIMIZER}.{base}.")
         for base, piece in self._piece_of.items():
             if piece is None:
                 yield f"{LAYERS}.{base}."

@@ -32,6 +32,7 @@ from plimsoll_trainer.engine.layer_forms import (
 from plimsoll_trainer.engine.learned import (
     Learning,
     Names,
+    kept_in_python,
     learning_of,
     unlearned_in,
     with_frozen,
@@ -244,6 +245,7 @@ def pass_through(
     x, values = entering(incoming, taken, trains=trains)
     before = [num_writes(tensor) for tensor in (x, *values)]
     entries = [tensor.grad_fn for tensor in (x, *values)]
+    kept = kept_in_python(layer)
     try:
         output: object = layer(x, *values)
     except NEEDS_NUMBERS as error:
@@ -274,7 +276,9 @@ def pass_through(
         gives_back=storage_of(passed)[0] == storage_of(x)[0],
         trains=passed.requires_grad,
         given=tuple((TensorSpec.of(one), one.requires_grad) for one in given),
-        learning=learning_of(layer, entries, (passed, *given)),
+        learning=learning_of(
+            layer, entries, (passed, *given), is_steady=kept == kept_in_python(layer)
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Parameters that no gradient comes back to, which a plan leaves as they are.
+"""Parameters that no gradient comes back to, which are frozen in a plan.
 
     layer 0      linear             its weights require gradients, but learn nothing
     layer 1      x.detach()         lets no gradient through
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
+from plimsoll_trainer.random_keys import hidden_state
 from plimsoll_trainer.torch_internals.operators import is_of_operator
 from plimsoll_trainer.workload import Layer, Workload
 
@@ -36,23 +37,32 @@ class Reach:
 
     parameters: Names
     passed: bool
-    """Whether to what was passed to the layer."""
+    """Whether it comes back to what was passed to the layer."""
     taken: tuple[bool, ...]
-    """Whether to each value that it takes."""
+    """The same of each value that it takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learning:
     """What a kind of layer could learn, and from which of its results."""
 
-    parameters: Names
-    """That require a gradient."""
+    first_names: Mapping[str, str]
+    """Of parameters that require a gradient: by every name in the layer, the first."""
     reaches: tuple[Reach, ...]
     """Of what it passes on, then of each value that it gives."""
 
+    @property
+    def parameters(self) -> Names:
+        """All that require a gradient."""
+        return frozenset(self.first_names.values())
+
 
 def learning_of(
-    layer: nn.Module, entries: Sequence[Node | None], results: Sequence[Tensor]
+    layer: nn.Module,
+    entries: Sequence[Node | None],
+    results: Sequence[Tensor],
+    *,
+    is_steady: bool = True,
 ) -> Learning:
     """What a layer could learn, by the graph of its forward pass.
 
@@ -62,27 +72,43 @@ def learning_of(
         layer: that ran.
         entries: where the graphs of what was passed to it and of what it took ended.
         results: what it passes on, then what it gives.
+        is_steady: whether it does the same when it runs again; else it may learn all.
     """
-    trained = {
-        parameter: name
-        for name, parameter in layer.named_parameters()
-        if parameter.requires_grad
-    }
+    trained = {one: name for name, one in layer.named_parameters() if one.requires_grad}
     names = frozenset(trained.values())
 
     def reach(result: Tensor) -> Reach:
         nodes = nodes_behind(result, entries)
-        if any(map(is_own, nodes - set(entries))):
-            return Reach(names, True, tuple(one is not None for one in entries[1:]))
+        if not is_steady or any(map(is_own, nodes - set(entries))):
+            inputs = [one is not None for one in entries]
+            return Reach(names, inputs[0], tuple(inputs[1:]))
         leaves = {getattr(one, "variable", None) for one in nodes} | {result}
-        is_reached = [one in nodes for one in entries]
+        inputs = [one in nodes for one in entries]
         return Reach(
             parameters=frozenset(n for one, n in trained.items() if one in leaves),
-            passed=is_reached[0],
-            taken=tuple(is_reached[1:]),
+            passed=inputs[0],
+            taken=tuple(inputs[1:]),
         )
 
-    return Learning(names, tuple(map(reach, results)))
+    every = layer.named_parameters(remove_duplicate=False)
+    return Learning(
+        first_names={name: trained[one] for name, one in every if one in trained},
+        reaches=tuple(map(reach, results)),
+    )
+
+
+def kept_in_python(layer: nn.Module) -> tuple[object, ...]:
+    """What a forward pass may follow that no graph shows: chance, and counts of calls.
+
+    A layer that changes any of it may do something else when it runs again.
+    """
+    plain = [
+        (path, name, value)
+        for path, module in layer.named_modules()
+        for name, value in vars(module).items()
+        if value is None or isinstance(value, bool | int | float | str)
+    ]
+    return (*hidden_state(), plain)
 
 
 def nodes_behind(result: Tensor, entries: Sequence[Node | None]) -> set[Node]:
@@ -124,23 +150,37 @@ def unlearned_in(workload: Workload, learning: Sequence[Learning]) -> dict[int, 
         for place, name in enumerate(layer.takes or ()):
             if any(reach.taken[place] for reach in reaches):
                 comes_back[name] = True
-    place_of = {layer.name: index for index, layer in enumerate(workload.layers)}
-    shared = [[(place_of[one], name) for one, name in t.places] for t in workload.ties]
-    also = {
-        place
-        for places in shared
-        if any(name in learned[index] for index, name in places)
-        for place in places
-    }
+    tied = learned_by_others(workload, learning, learned)
     found = {
-        index: frozenset(
-            name
-            for name in known.parameters - learned[index]
-            if (index, name) not in also
-        )
+        index: known.parameters - learned[index] - tied.get(index, frozenset())
         for index, known in enumerate(learning)
     }
     return {index: names for index, names in found.items() if names}
+
+
+def learned_by_others(
+    workload: Workload, learning: Sequence[Learning], learned: Mapping[int, Names]
+) -> dict[int, Names]:
+    """Parameters that some layer learns which has them too, by layer."""
+    place_of = {layer.name: index for index, layer in enumerate(workload.layers)}
+    found: dict[int, Names] = {}
+    for tie in workload.ties:
+        indices = [(place_of[layer], name) for layer, name in tie.places]
+        places = [(i, learning[i].first_names.get(name, name)) for i, name in indices]
+        if any(name in learned[index] for index, name in places):
+            for index, name in places:
+                found[index] = found.get(index, frozenset()) | {name}
+    return found
+
+
+def in_all(found: Sequence[Mapping[int, Names]]) -> dict[int, Names]:
+    """Parameters that occur in each of several findings, by layer."""
+    first, *others = found
+    common = {
+        index: names.intersection(*(one.get(index, frozenset()) for one in others))
+        for index, names in first.items()
+    }
+    return {index: names for index, names in common.items() if names}
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ def prepare(
     job = replace(job, workload=workload)
     if boundaries.unlearned and job.rank == 0:
         names = listed(workload, boundaries.unlearned)
-        warn(f"left as they are, for no gradient comes back to them: {names}")
+        warn(f"frozen, for no gradient comes back to them: {names}")
     check_evaluation(job.workload, boundaries)
     check_host(job, world, control, reporter)
     check_names(job.workload)
