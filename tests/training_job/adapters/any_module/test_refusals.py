@@ -246,6 +246,18 @@ class PythonRoot(Base):
         return y / math.sqrt(x.shape[0])  # the root
 
 
+class Remembering(Base):
+    """Adds what the last step had, if there was one."""
+
+    last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x)
+        before, self.last = self.last, y.detach()
+        return y if before is None else y + before
+
+
 X = torch.zeros(3, 4)
 REFUSED = [
     (Branch(), X, {}, r"Branch asks for the numbers in a tensor at .*the line"),
@@ -311,3 +323,17 @@ def test_it_is_refused_in_one_line(
             **fields,
         )
     assert re.match(r"^[^\n]*$", str(raised.value))
+
+
+def test_what_later_steps_may_read_is_warned_of() -> None:
+    """One step alone is captured, in which there was none."""
+    with pytest.warns(
+        UserWarning, match=r"of Remembering assigns self\.last, .*buffer"
+    ):
+        from_module(
+            Remembering(),
+            X,
+            loss=functional.mse_loss,
+            batch=lambda *_: (X, X),
+            optimizer=AdamW(),
+        )

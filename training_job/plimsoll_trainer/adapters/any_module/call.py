@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from plimsoll_trainer.adapters.any_module.lost import check_assigned, own_tensors
+from plimsoll_trainer.adapters.any_module.lost import own_tensors
 from plimsoll_trainer.errors import WorkloadError
 
 
@@ -26,20 +26,27 @@ class Call(nn.Module):
         """
         super().__init__()
         self.module = module
+        self.replaced: set[str] = set()
+        """Names of tensors that the module puts another in the place of."""
+        self.added: set[str] = set()
+        """Names of tensors where none was before."""
         self._arguments, self._output = tuple(arguments), output
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Call the module.
 
         Raises:
-            WorkloadError: it has another tensor than before, or no such output.
+            WorkloadError: it has no such output.
         """
         before = own_tensors(self.module)
         if self._arguments:
             result = self.module(**dict(zip(self._arguments, inputs, strict=True)))
         else:
             result = self.module(*inputs)
-        check_assigned(before, self.module)
+        after = own_tensors(self.module)
+        both = before.keys() & after.keys()
+        self.replaced.update(name for name in both if before[name] is not after[name])
+        self.added.update(after.keys() - before.keys())
         return chosen(result, self._output)
 
 

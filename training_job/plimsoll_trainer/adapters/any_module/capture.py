@@ -19,7 +19,12 @@ from torch.export import Dim, ExportedProgram, export
 from plimsoll_trainer.adapters.any_module.call import Call
 from plimsoll_trainer.adapters.any_module.fake_modules import FakeModule
 from plimsoll_trainer.adapters.any_module.inlining import write_out_blocks
-from plimsoll_trainer.adapters.any_module.lost import check_constants, nothing_lost
+from plimsoll_trainer.adapters.any_module.lost import (
+    check_constants,
+    check_replaced,
+    nothing_lost,
+    warn_of_added,
+)
 from plimsoll_trainer.adapters.any_module.refusals import refuse, require_no_numbers
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import no_hidden_draws
@@ -86,7 +91,11 @@ def capture(
         except Exception as error:  # noqa: BLE001 - their code, and torch's
             refuse(fake.name, examples, error, seen)
     require_no_numbers(fake.name, program.graph)
-    return captured(fake, program)
+    found = captured(fake, program)
+    read = {one.name for node, one in found.owned.items() if node.users}
+    check_replaced(call.replaced & read)
+    warn_of_added(fake.name, call.added)
+    return found
 
 
 def stand_in(example: Tensor, count: int) -> Tensor:

@@ -6,14 +6,14 @@
     blocks under torch.inference_mode                     gradients would come back
     tensors that are assigned                             the old tensor is trained on
 
-In: a `FakeModule` and what runs or was captured of it. Called by `capture` and `call`.
+In: a `FakeModule` and what runs or was captured of it. Called by `capture`.
 """
 
 from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 from unittest import mock
@@ -39,7 +39,7 @@ from plimsoll_trainer.torch_internals.operators import (
 
 ENTER_INFERENCE = torch.inference_mode.__enter__
 ASSIGNED = "The tensor attribute"
-"""How torch begins to warn of what `check_assigned` refuses."""
+"""How torch begins to warn of what `check_replaced` refuses or is no fault."""
 HOOKS = ("register_hook", "register_post_accumulate_grad_hook")
 
 
@@ -171,30 +171,39 @@ def is_known(fake: FakeModule, tensor: Tensor) -> bool:
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters, buffers and plain attributes by name, as they are now."""
-    plain = (
-        (f"{path}.{name}".lstrip("."), value)
-        for path, inner in module.named_modules()
-        for name, value in vars(inner).items()
-        if isinstance(value, Tensor)
-    )
     named: Iterable[tuple[str, Tensor]] = (
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
-        *plain,
+        *(
+            (f"{path}.{name}".lstrip("."), value)
+            for path, inner in module.named_modules()
+            for name, value in vars(inner).items()
+            if isinstance(value, Tensor)
+        ),
     )
     return dict(named)
 
 
-def check_assigned(before: Mapping[str, Tensor], module: nn.Module) -> None:
-    """Refuse a forward pass that puts another tensor in the place of one.
+def check_replaced(names: Collection[str]) -> None:
+    """Refuse a forward pass that puts others in the place of tensors it has read.
 
     Raises:
         WorkloadError: names the first one.
     """
-    for name, tensor in own_tensors(module).items():
-        if before.get(name, tensor) is not tensor:
-            raise WorkloadError(
-                f"the forward pass assigns self.{name}, and layers would go on with "
-                f"the old tensor: write in place, self.{name}.copy_(...); what no "
-                "later step reads may be None at first"
-            )
+    if names:
+        name = min(names)
+        raise WorkloadError(
+            f"the forward pass assigns self.{name}, and layers would go on with the "
+            f"old tensor: write in place, self.{name}.copy_(...)"
+        )
+
+
+def warn_of_added(module: str, names: Collection[str]) -> None:
+    """Warn of tensors that a forward pass adds, which later steps may read."""
+    if names:
+        warnings.warn(
+            f"the forward pass of {module} assigns self.{min(names)}, where no tensor "
+            "was before, and layers do not keep it: if a later step reads it, make it "
+            "a buffer and write in place",
+            stacklevel=2,
+        )
