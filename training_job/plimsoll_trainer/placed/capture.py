@@ -182,9 +182,9 @@ def require_runnable(
         )
     if any(one.is_conj() or one.is_neg() for one in tensors_of(node)):
         raise WorkloadError(
-            f"{name} ({node.target}) leaves it to its readers to conjugate or negate "
-            "its numbers, which are not sent so: call resolve_conj() or resolve_neg() "
-            "on it"
+            f"{name} ({node.target}) is conjugated or negated where it is read, which "
+            "is not sent: call resolve_conj() or resolve_neg() on it, or train it as a "
+            "chain of layers (engine plimsoll)"
         )
     if "mkldnn_rnn" in str(node.target):
         raise WorkloadError(

@@ -253,7 +253,8 @@ def wait(device: Device) -> None:
 def made_up(node: Node, device: torch.device, *, is_count: bool = False) -> Any:
     """Tensors in the place of what a node returns: ones, or zeros where they index.
 
-    So as much is done as can be: masks let all through, and no bag is empty.
+    Of all numbers, these let an operator take the most memory: masks let everything
+    through, and no bag is empty.
     """
     rows = [
         None
