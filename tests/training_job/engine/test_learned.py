@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -12,14 +13,18 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from plimsoll_trainer.engine.boundaries import boundaries_of, settled
 from plimsoll_trainer.engine.built_layer import build_layer
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.equal_replicas import check_frozen
 from plimsoll_trainer.engine.learned import in_all, listed
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.errors import UnequalReplicasError
 from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
 from tests.support.ranks import run_ranks
 
@@ -95,12 +100,12 @@ class Warming(nn.Linear):
     def __init__(self) -> None:
         """Build it."""
         super().__init__(4, 4)
-        self.num_calls = 0
+        self.calls = [0]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Run it, from the second call on."""
-        self.num_calls += 1
-        return super().forward(input) if self.num_calls > 1 else input
+        self.calls[0] += 1
+        return super().forward(input) if self.calls[0] > 1 else input
 
 
 class Dropped(nn.Linear):
@@ -270,6 +275,23 @@ def losses_of_torch() -> list[float]:
         optimizer.step()
         losses.append(loss.item())
     return losses
+
+
+def freeze_other_than_the_other() -> str:
+    """Settle another model on each rank; the error of this one."""
+    models = chain(Idle, linear), chain(linear, linear)
+    boundaries = boundaries_of(models[dist.get_rank()], 2)
+    with pytest.raises(UnequalReplicasError) as raised:
+        check_frozen(boundaries.unlearned, Control(timedelta(seconds=60)))
+    return str(raised.value)
+
+
+@pytest.mark.slow
+def test_ranks_that_freeze_others_are_refused() -> None:
+    """Before one waits for a gradient that the other does not send."""
+    for text in run_ranks(freeze_other_than_the_other, 2):
+        assert text.startswith("ranks 0 and 1 would train different models: ")
+        assert "'side.weight' of layer 0 on one of them alone" in text
 
 
 @pytest.mark.slow

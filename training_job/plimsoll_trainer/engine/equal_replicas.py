@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.learned import Names
 from plimsoll_trainer.engine.shared_tensors import first_places, stages_of
 from plimsoll_trainer.engine.split_tensors import here, is_split
 from plimsoll_trainer.engine.tensor_sums import Summer
@@ -46,6 +47,27 @@ def check_replicas(trainer: Trainer, control: Control) -> None:
     tied = tied_over_stages(trainer)
     brief = {name: found for name, found in sums.items() if whole(name) in tied}
     require_equal(sums, brief, trainer.world, control)
+
+
+def check_frozen(unlearned: Mapping[int, Names], control: Control) -> None:
+    """Refuse to train where ranks have frozen other parameters; all ranks call this.
+
+    Raises:
+        UnequalReplicasError: names a parameter that one of two ranks has frozen.
+    """
+    found = [
+        {(layer, name) for layer, names in one.items() for name in names}
+        for one in control.gather(dict(unlearned))
+    ]
+    for rank, others in enumerate(found):
+        if differs := sorted(found[0] ^ others):
+            layer, name = differs[0]
+            raise UnequalReplicasError(
+                f"ranks 0 and {rank} would train different models: a gradient comes "
+                f"back to {name!r} of layer {layer} on one of them alone; let layers "
+                "run the same in every process: no clock, no process id, no generator "
+                "without a seed"
+            )
 
 
 def require_equal(sums: Sums, brief: Sums, world: World, control: Control) -> None:

@@ -16,10 +16,12 @@ a workload in which they are frozen. Called by `boundaries`, and by the profiler
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
@@ -29,6 +31,8 @@ from plimsoll_trainer.workload import Layer, Workload
 
 Names = frozenset[str]
 """Of parameters of a layer."""
+OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+"""Attributes that torch gives to modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,20 @@ def kept_in_python(layer: nn.Module) -> tuple[object, ...]:
     A layer that changes any of it may do something else when it runs again.
     """
     plain = [
-        (path, name, value)
+        (path, name, pickled(value))
         for path, module in layer.named_modules()
         for name, value in vars(module).items()
-        if value is None or isinstance(value, bool | int | float | str)
+        if name not in OF_EVERY_MODULE
     ]
     return (*hidden_state(), plain)
+
+
+def pickled(value: object) -> object:
+    """What tells a value that was changed from one that was not."""
+    if not isinstance(value, Tensor | nn.Module | fx.Graph) and not callable(value):
+        with suppress(Exception):  # their classes, which nobody may have to pickle
+            return pickle.dumps(value)
+    return id(value)
 
 
 def nodes_behind(result: Tensor, entries: Sequence[Node | None]) -> set[Node]:

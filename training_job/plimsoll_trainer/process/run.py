@@ -37,7 +37,7 @@ from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.boundaries import Boundaries, settled
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.equal_replicas import check_replicas
+from plimsoll_trainer.engine.equal_replicas import check_frozen, check_replicas
 from plimsoll_trainer.engine.evaluating import evaluate
 from plimsoll_trainer.engine.evaluation_samples import check_evaluation
 from plimsoll_trainer.engine.learned import listed
@@ -222,6 +222,7 @@ def prepare(
     if options.export_weights:
         check_exports(job.workload)
     workload, boundaries = settled(job.workload, assignment.micro_batch)
+    check_frozen(boundaries.unlearned, control)
     job = replace(job, workload=workload)
     if boundaries.unlearned and job.rank == 0:
         names = listed(workload, boundaries.unlearned)
