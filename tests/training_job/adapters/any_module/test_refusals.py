@@ -183,6 +183,21 @@ class Assigned(Base):
         return y + self.mean
 
 
+class AssignedAlias(Assigned):
+    """Puts another tensor in the place of a buffer by its second name."""
+
+    def __init__(self) -> None:
+        """Build it."""
+        super().__init__()
+        self.state = self.mean
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        y: Tensor = self.layer(x) + self.state
+        self.state = self.state * 0.9 + y.detach().mean(0)
+        return y
+
+
 class Overwritten(Base):
     """Keeps a parameter above 0."""
 
@@ -281,7 +296,7 @@ REFUSED = [
     ),
     *(
         (one, X, {}, r"assigns self\.mean, .* write in place, self\.mean\.copy_")
-        for one in (Assigned(), Assigned(is_plain=True))
+        for one in (Assigned(), Assigned(is_plain=True), AssignedAlias())
     ),
     (Overwritten(), X, {}, r"'layer.weight' by .*the clamp\): only the optimizer may"),
     (Hooked(), X, {}, r"registers a hook on a gradient, .*# hooked\): leave it out"),

@@ -23,6 +23,7 @@ from plimsoll_trainer.adapters.any_module.lost import (
     check_constants,
     check_replaced,
     nothing_lost,
+    own_tensors,
     warn_of_added,
 )
 from plimsoll_trainer.adapters.any_module.refusals import refuse, require_no_numbers
@@ -81,6 +82,7 @@ def capture(
     count = next(prime for prime in PRIMES if prime not in sizes)
     with fake.mode:
         examples = tuple(stand_in(one, count) for one in inputs)
+    own = own_tensors(fake.module)
     call, samples = Call(fake.module, arguments, output).train(), Dim("samples")
     spec = (tuple({0: samples} for _ in inputs),)
     with no_hidden_draws(), seen_specialisations() as seen, nothing_lost():
@@ -92,8 +94,14 @@ def capture(
             refuse(fake.name, examples, error, seen)
     require_no_numbers(fake.name, program.graph)
     found = captured(fake, program)
-    read = {one.name for node, one in found.owned.items() if node.users}
-    check_replaced(call.replaced & read)
+    replaced = {id(own[name]) for name in call.replaced & own.keys()}
+    check_replaced(
+        {
+            one.name
+            for node, one in found.owned.items()
+            if node.users and (one.name in call.replaced or id(one.tensor) in replaced)
+        }
+    )
     warn_of_added(fake.name, call.added)
     return found
 
