@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plimsoll_trainer.carried import CarriedValue, whence
 from plimsoll_trainer.engine.batches import DEBUG, first_batch
@@ -246,19 +246,7 @@ def pass_through(
     before = [num_writes(tensor) for tensor in (x, *values)]
     entries = [tensor.grad_fn for tensor in (x, *values)]
     kept = kept_in_python(layer)
-    try:
-        output: object = layer(x, *values)
-    except NEEDS_NUMBERS as error:
-        raise WorkloadError(
-            f"layer {name!r} asks for numbers ({located(error)}), and which operators "
-            "run, and on what sizes, may not depend on them: use torch.where or fixed "
-            f"shapes there; {DEBUG}"
-        ) from error
-    except THEIR_ERRORS as error:
-        raise WorkloadError(
-            f"layer {name!r} fails on {described_inputs(workload, index, x, values)}: "
-            f"{located(error)}; {DEBUG}"
-        ) from error
+    output = called(workload, index, layer, x, values)
     check_returned(workload.layers[index], output)
     for value, tensor, count in zip(
         workload.layers[index].takes or (), values, before[1:], strict=True
@@ -280,6 +268,31 @@ def pass_through(
             layer, entries, (passed, *given), is_steady=kept == kept_in_python(layer)
         ),
     )
+
+
+def called(
+    workload: Workload, index: int, layer: nn.Module, x: Tensor, values: list[Tensor]
+) -> object:
+    """Result of a layer's forward pass.
+
+    Raises:
+        WorkloadError: it fails, or asks for numbers.
+    """
+    name = workload.layers[index].name
+    try:
+        output: object = layer(x, *values)
+    except NEEDS_NUMBERS as error:
+        raise WorkloadError(
+            f"layer {name!r} asks for numbers ({located(error)}), and which operators "
+            "run, and on what sizes, may not depend on them: use torch.where or fixed "
+            f"shapes there; {DEBUG}"
+        ) from error
+    except THEIR_ERRORS as error:
+        raise WorkloadError(
+            f"layer {name!r} fails on {described_inputs(workload, index, x, values)}: "
+            f"{located(error)}; {DEBUG}"
+        ) from error
+    return output
 
 
 def entering(

@@ -37,7 +37,7 @@ OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What the gradient of one result of a layer comes back to."""
+    """Tensors that the gradient of one result of a layer reaches."""
 
     parameters: Names
     passed: bool
@@ -48,7 +48,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """What a kind of layer could learn, and from which of its results."""
+    """Parameters that a kind of layer could train, and by which of its results."""
 
     first_names: Mapping[str, str]
     """Of parameters that require a gradient: by every name in the layer, the first."""
@@ -68,7 +68,7 @@ def learning_of(
     *,
     is_steady: bool = True,
 ) -> Learning:
-    """What a layer could learn, by the graph of its forward pass.
+    """Find the parameters that a layer could train, in the graph of its forward pass.
 
     No backward pass runs: in forks of a process that had one, torch refuses another.
 
@@ -102,7 +102,7 @@ def learning_of(
 
 
 def kept_in_python(layer: nn.Module) -> tuple[object, ...]:
-    """What a forward pass may follow that no graph shows: chance, and counts of calls.
+    """State outside of tensors that a forward pass may depend on, as counts of calls.
 
     A layer that changes any of it may do something else when it runs again.
     """
@@ -116,7 +116,7 @@ def kept_in_python(layer: nn.Module) -> tuple[object, ...]:
 
 
 def pickled(value: object) -> object:
-    """What tells a value that was changed from one that was not."""
+    """A value as bytes, or its identity; unequal before and after a change."""
     if not isinstance(value, Tensor | nn.Module | fx.Graph) and not callable(value):
         with suppress(Exception):  # their classes, which nobody may have to pickle
             return pickle.dumps(value)
