@@ -354,7 +354,7 @@ class Averages(nn.Module):
         self.register_buffer("mean", torch.zeros(8))
         self.register_buffer("slow", torch.zeros(8, 8))
         self.seen = torch.zeros(8)
-        """What the last step had; no step reads it."""
+        """Output of the second layer in the last step; no step reads it."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, 1, 8] -> [b, 1, 8]."""

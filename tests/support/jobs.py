@@ -70,15 +70,8 @@ def loss_of_nothing(**fields):
     return workload(loss=lambda logits, targets: logits.mean() * float("nan"), **fields)
 
 def idle(**fields):
-    from dataclasses import replace
-    from torch import nn
-    made = loss_of_nothing(**fields)
-    first, *others = made.layers
-    def factory():
-        module = first.factory()
-        module.unused = nn.Linear(2, 2)
-        return module
-    return replace(made, layers=(replace(first, factory=factory), *others))
+    from tests.support.workloads import with_unused
+    return with_unused(loss_of_nothing(**fields))
 
 def lost_after(step, **fields):
     def factor(at):

@@ -189,6 +189,20 @@ def a_trained_gpt(
     return replace(made, layers=tuple(layers))
 
 
+def with_unused(workload: Workload) -> Workload:
+    """A workload whose first layer has parameters that nothing uses."""
+    first, *others = workload.layers
+    first = replace(first, factory=partial(built_with_unused, first.factory))
+    return replace(workload, layers=(first, *others))
+
+
+def built_with_unused(factory: Callable[[], nn.Module]) -> nn.Module:
+    """A module with a matrix and a bias on top."""
+    module = factory()
+    module.unused = nn.Linear(3, 3)
+    return module
+
+
 class Frozen(nn.Module):
     """A layer whose parameters of so many dimensions and more are not trained."""
 

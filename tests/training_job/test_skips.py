@@ -14,19 +14,16 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from torch import Tensor, nn
 
 from plimsoll_planner.records.engine import Sharding
 from plimsoll_trainer.engine.boundaries import boundaries_of
-from plimsoll_trainer.engine.built_layer import build_layer
 from plimsoll_trainer.engine.evaluating import evaluate
-from plimsoll_trainer.engine.layer_runs import loss_alone
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.evaluation import Evaluation
-from plimsoll_trainer.random_keys import random_key, seed_device
 from plimsoll_trainer.workload import Workload
+from tests.support.chain_runs import train_alone
 from tests.support.ranks import run_ranks
 from tests.support.skips import MODELS
 
@@ -124,44 +121,12 @@ def wholes() -> dict[str, Trace]:
     return dict(zip(MODELS, traces, strict=True))
 
 
-def train_alone(workload: Workload) -> list[float]:
-    """Losses of a plain loop that knows no stages."""
-    count = len(workload.layers)
-    layers = nn.ModuleList(build_layer(workload, i, CPU) for i in range(count))
-    optimizer = workload.optimizer(list(layers.parameters()))
-    losses = []
-    for step in range(NUM_STEPS):
-        total = torch.zeros(())
-        for place in range(NUM_MICRO_BATCHES):
-            total = total + loss_of(workload, layers, step, place * MICRO_BATCH)
-        loss = total / NUM_MICRO_BATCHES
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def loss_of(workload: Workload, layers: nn.ModuleList, step: int, first: int) -> Tensor:
-    """Loss of one micro-batch."""
-    x, targets = workload.batch(step, first, MICRO_BATCH)
-    x, *others = x if isinstance(x, tuple) else (x,)
-    values = dict(zip(workload.inputs, others, strict=True))
-    for index, place in enumerate(workload.layers):
-        seed_device(CPU, random_key(workload.seed, step, first, index))
-        x = layers[index](x, *(values[name] for name in place.takes or ()))
-        if place.gives:
-            x, *given = x
-            values |= zip(place.gives, given, strict=True)
-    loss, _ = loss_alone(workload.loss, x, targets)
-    return loss
-
-
 def test_one_stage_trains_what_a_plain_loop_does() -> None:
     """Nothing is lost or counted twice on the way."""
     for model, (losses, _, _) in wholes().items():
-        assert losses == pytest.approx(train_alone(MODELS[model]()), rel=1e-5), model
+        sizes = (NUM_STEPS, NUM_MICRO_BATCHES, MICRO_BATCH)
+        alone = train_alone(MODELS[model](), *sizes)
+        assert losses == pytest.approx(alone, rel=1e-5), model
 
 
 def test_one_cut_anywhere_trains_the_same_bits() -> None:

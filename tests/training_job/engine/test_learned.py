@@ -26,6 +26,7 @@ from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import UnequalReplicasError
 from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
+from tests.support.chain_runs import train_alone
 from tests.support.ranks import run_ranks
 
 CPU = torch.device("cpu")
@@ -262,19 +263,7 @@ def losses_of_ranks() -> list[float]:
 
 def losses_of_torch() -> list[float]:
     """Train in one process, with one optimizer of torch's own."""
-    workload = chain(linear, detached, Idle)
-    model = nn.Sequential(*(build_layer(workload, index, CPU) for index in range(3)))
-    optimizer = workload.optimizer(list(model.parameters()))
-    losses = []
-    for step in range(STEPS):
-        x, y = batch(step, 0, 4)
-        loss = nn.functional.mse_loss(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return train_alone(chain(linear, detached, Idle), STEPS, 2, 2)
 
 
 def freeze_other_than_the_other() -> str:

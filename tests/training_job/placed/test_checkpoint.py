@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +41,7 @@ from tests.support.branching import (
 from tests.support.builders import DIGEST
 from tests.support.placed_plans import assigned
 from tests.support.ranks import run_ranks
-from tests.support.workloads import a_gpt
+from tests.support.workloads import a_gpt, with_unused
 
 NAME = "batch norm"
 
@@ -101,12 +100,9 @@ def pass_between_engines(root: Path) -> list[list[float]]:
     and which has parameters that nothing uses. Those were trained once ("with all").
     """
     found = []
-    chain = a_gpt(depth=1)
+    chain = with_unused(a_gpt(depth=1))
     [tie] = chain.ties
-    first, *others = chain.layers
-    first = replace(first, factory=partial(with_unused, first.factory))
-    ties = (replace(tie, places=tie.places[::-1]),)
-    chain = replace(chain, layers=(first, *others), ties=ties)
+    chain = replace(chain, ties=(replace(tie, places=tie.places[::-1]),))
     work = replace(assigned(chain, 1), num_micro_batches=1)
     for one, other in (
         ("pipeline", "placed"),
@@ -121,13 +117,6 @@ def pass_between_engines(root: Path) -> list[list[float]]:
         resumed.read(checkpoint)
         found += [losses[2:], [again(2), again(3)]]
     return found
-
-
-def with_unused(factory: Callable[[], nn.Module]) -> nn.Module:
-    """A module with parameters on top."""
-    module = factory()
-    module.unused = nn.Linear(3, 3)
-    return module
 
 
 def engine(
